@@ -7,41 +7,40 @@ import (
 	"unicode/utf8"
 )
 
-// added is a token that is found in the text before any splitting.
+// added is a token that is found in the text before the text is split.
 type added struct {
 	content                    string
 	id                         int32
 	lstrip, rstrip, singleWord bool
 
-	// blank is a token of white space alone that is not special, such as the runs of line feeds of
-	// some vocabularies. It is ordinary text, so it is found inside plain spans too.
+	// blank is a token of white space alone that is not special, for example the runs of line feeds
+	// in some vocabularies. It counts as ordinary text, so it is found inside plain spans too.
 	blank bool
 }
 
-// matcher finds added tokens: at each position the longest, from left to right. It is a tree of
-// their bytes, so that a step costs no more than the text has in common with any token, however
-// many there are.
+// matcher finds added tokens from left to right, the longest at each position. It is a trie of the
+// tokens' bytes, so the cost of a position does not depend on the number of tokens.
 type matcher struct {
 	tokens []added
 	nodes  []matchNode // the root is the first
 	start  [256]int32  // the root's children by byte; 0 is none
 }
 
-// matchNode is a beginning of tokens. Its children are a list.
+// matchNode is a prefix of tokens. Its children are a linked list.
 type matchNode struct {
-	token       int32 // the one that ends here, or none
-	child, next int32 // 0 is none, as the root is nobody's child
+	token       int32 // the token that ends here, or none
+	child, next int32 // 0 is none, because the root is no child
 	b           byte
 }
 
-// Bounds on the added tokens, whose tree takes 16 bytes for each of theirs: the published ones are
-// up to 60 bytes long, and 100 KB together.
+// Bounds on the added tokens, whose trie takes 16 bytes per byte of text. Published tokens have up
+// to 60 bytes each and 100 KB in total.
 const (
 	maxAddedLength = 1 << 10
 	maxAddedBytes  = 4 << 20
 )
 
-// newMatcher makes the tree. Of two tokens with the same text the first is found.
+// newMatcher builds the trie. Of two tokens with the same text it keeps the first.
 func newMatcher(tokens []added) (*matcher, error) {
 	m := &matcher{tokens: tokens, nodes: []matchNode{{token: none}}}
 	total := 0
@@ -62,7 +61,7 @@ func newMatcher(tokens []added) (*matcher, error) {
 	return m, nil
 }
 
-// child is the node behind a byte, which is made where there is none.
+// child returns the child of a node for b. It adds the child if there is none.
 func (m *matcher) child(at int32, b byte) int32 {
 	if c := m.step(at, b); c != 0 {
 		return c
@@ -76,7 +75,7 @@ func (m *matcher) child(at int32, b byte) int32 {
 	return c
 }
 
-// step is the node behind a byte, or 0.
+// step returns the child of a node for b, or 0.
 func (m *matcher) step(at int32, b byte) int32 {
 	if at == 0 {
 		return m.start[b]
@@ -88,18 +87,18 @@ func (m *matcher) step(at int32, b byte) int32 {
 	return c
 }
 
-// cut calls emit with the pieces of a text, in order: an added token with its id, or what lies
-// between with -1. At is where the piece begins.
+// cut splits a text at the added tokens and calls emit for each piece in order: an added token with
+// its id, or the text between tokens with -1. at is the position of the piece.
 //
-// A token is found only where none of its own bytes lie in a span of plain, unless it is blank. The
-// white space that it takes with it may lie there.
+// A token is found only if none of its own bytes is in a span of plain, unless it is blank. The
+// white space that it strips may be in a span.
 //
-// The search goes on behind a token's own text, also where a token that has to be a word of its own
-// was passed over, and where one takes white space with it: should a token lie in that white space,
-// both are given, as Hugging Face's library does.
+// The search continues after the token's own text, even if the token must be a separate word and is
+// not, or strips the following white space. A second token in that white space is emitted too, as
+// in Hugging Face's library.
 func (m *matcher) cut(text string, plain []Span, emit func(piece string, at int, id int32)) {
-	start := 0  // of the text not yet given
-	blanks := 0 // end of the white space that a token took last
+	start := 0  // of the text that is not emitted yet
+	blanks := 0 // end of the white space that the last token stripped
 	cursor := spanCursor(plain)
 	for i := 0; i < len(text) && len(m.tokens) > 0; {
 		a, ok := m.at(text[i:], cursor.free(i, len(text)))
@@ -109,8 +108,7 @@ func (m *matcher) cut(text string, plain []Span, emit func(piece string, at int,
 		}
 		from, to := i, i+len(a.content)
 		i = to
-		// Of several that match the longest counts, even where it then turns out not to be a word
-		// of its own.
+		// The longest match counts, even if it then turns out not to be a separate word.
 		if a.singleWord && (wordBefore(text[:from]) || wordAfter(text[to:])) {
 			continue
 		}
@@ -135,8 +133,7 @@ func (m *matcher) cut(text string, plain []Span, emit func(piece string, at int,
 	}
 }
 
-// at returns the longest token that text begins with: one within the first free bytes, or a blank
-// one.
+// at returns the longest token at the start of text that is within the first free bytes or blank.
 func (m *matcher) at(text string, free int) (*added, bool) {
 	found, at := int32(none), int32(0)
 	for i := range len(text) {

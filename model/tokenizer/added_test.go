@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The token found is the longest that the text begins with, the first of those with one text.
+// The matcher finds the longest token, and the first of equal ones.
 func TestMatcherFindsTheLongest(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	random := func(n int) string {
@@ -51,8 +51,8 @@ func TestMatcherFindsTheLongest(t *testing.T) {
 	}
 }
 
-// Finding added tokens takes time in proportion to the text, however many there are and whatever
-// white space they take.
+// Finding added tokens takes linear time, for any number of tokens and any white space that they
+// strip.
 func TestMatcherTime(t *testing.T) {
 	var many []added
 	for i := range int32(20_000) {

@@ -2,23 +2,21 @@ package tokenizer
 
 import "fmt"
 
-// bpe merges bytes into tokens (Sennrich et al., arXiv 1508.07909): of all pairs of neighbours the
-// one whose merge was learned first is joined, the leftmost of equals, until no pair has a merge.
+// bpe merges bytes into tokens (Sennrich et al., arXiv 1508.07909): it repeatedly joins the pair of
+// neighbours whose merge has the lowest rank, the leftmost of equals, until no pair has a merge.
 type bpe struct {
-	// Token's bytes to id: where a word that is a token is that token, whatever the merges say;
-	// else nil.
+	// Id of a token by its bytes, if a word that is a token skips the merges; else nil.
 	words  map[string]int32
 	bytes  [256]int32 // id of a single byte, or none
 	merges *mergeTable
 }
 
-// none stands for a byte that the vocabulary has no token for: SmolLM2's lacks some that no valid
-// text has. Such bytes are left out, as Hugging Face's library leaves them out when there is no
-// token for the unknown.
+// none marks a byte without a token. SmolLM2 lacks some bytes that valid text never has. Like
+// Hugging Face's library, bpe skips such bytes if there is no unk_token.
 const none = -1
 
-// newBPE builds the tables, from ids by the tokens' bytes and merges in the byte-level alphabet. It
-// keeps the map.
+// newBPE builds the tables from the ids of tokens and the merges in the byte-level alphabet. It
+// keeps words.
 func newBPE(words map[string]int32, merges [][2]string, ignoreMerges bool) (*bpe, error) {
 	b := &bpe{merges: newMergeTable(len(merges))}
 	for i := range b.bytes {
@@ -38,7 +36,7 @@ func newBPE(words map[string]int32, merges [][2]string, ignoreMerges bool) (*bpe
 		right, ok[3] = words[string(buf[cut:])]
 		joined, ok[4] = words[string(buf)]
 		if ok != [5]bool{true, true, true, true, true} {
-			return nil, fmt.Errorf("merge %d joins %q and %q to %q, of which the vocabulary does not have all three",
+			return nil, fmt.Errorf("merge %d: %q, %q or %q is not in the vocabulary",
 				rank, m[0], m[1], m[0]+m[1])
 		}
 		b.merges.add(left, right, int32(rank), joined)
@@ -49,11 +47,11 @@ func newBPE(words map[string]int32, merges [][2]string, ignoreMerges bool) (*bpe
 	return b, nil
 }
 
-// shortWord is the length in bytes up to which all pairs are looked at for every merge: a few
-// hundred steps for most words, and no heap to keep.
+// shortWord is the length in bytes up to which every merge scans all pairs. That is a few hundred
+// steps for most words and needs no heap.
 const shortWord = 64
 
-// encode appends the ids of a word.
+// encode appends the ids of a word to ids.
 func (b *bpe) encode(ids []int32, word string) []int32 {
 	if b.words != nil {
 		if id, ok := b.words[word]; ok {
@@ -66,8 +64,7 @@ func (b *bpe) encode(ids []int32, word string) []int32 {
 	return b.encodeLong(ids, word)
 }
 
-// encodeShort keeps the tokens of the word in an array, and beside each what merging it with the
-// next would give.
+// encodeShort keeps the tokens of a word in an array, with the merge of each token and the next.
 func (b *bpe) encodeShort(ids []int32, word string) []int32 {
 	var tokens, ranks, joined [shortWord]int32
 	n := 0
@@ -112,7 +109,7 @@ type symbol struct {
 	rank, joined int32 // of the merge with the next one, or noMerge
 }
 
-// encodeLong takes time proportional to n log n, so that a megabyte without a space is no trap.
+// encodeLong takes O(n log n) time, so a long text without spaces stays cheap.
 func (b *bpe) encodeLong(ids []int32, word string) []int32 {
 	list := make([]symbol, 0, len(word))
 	for i := range len(word) {
@@ -145,7 +142,7 @@ func (b *bpe) encodeLong(ids []int32, word string) []int32 {
 		c := queue.pop()
 		at := int32(uint32(c))
 		s := &list[at]
-		if s.rank != int32(c>>32) { // one of the two has been merged with another neighbour since
+		if s.rank != int32(c>>32) { // outdated: one of the two was merged with another neighbour
 			continue
 		}
 		gone := &list[s.next]

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// slowly merges by the definition: look at all pairs, join the leftmost of those with the best
-// rank, begin again.
+// slowly merges by the definition: it scans all pairs and joins the leftmost of those with the
+// lowest rank, repeatedly.
 func (b *bpe) slowly(word string) (ids []int32) {
 	for _, c := range []byte(word) {
 		if id := b.bytes[c]; id != none {
@@ -31,7 +31,7 @@ func (b *bpe) slowly(word string) (ids []int32) {
 	}
 }
 
-// The ways of merging for short and for long words give what the definition gives.
+// The algorithms for short and for long words agree with the definition.
 func TestMergingAgreesWithDefinition(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	check := func(t *testing.T, b *bpe, word string) {
@@ -63,8 +63,7 @@ func TestMergingAgreesWithDefinition(t *testing.T) {
 			}
 		}
 	})
-	// Merges in a random order, as no training would give them: a token may be joined before its
-	// parts can be.
+	// Merges in a random order, unlike trained ones: a token may be joined before its parts can be.
 	t.Run("random", func(t *testing.T) {
 		for range 200 {
 			ids := map[string]int32{"a": 0, "b": 1, "c": 2}
@@ -97,7 +96,7 @@ func TestMergingAgreesWithDefinition(t *testing.T) {
 var scraps = []string{"a", "e", "the", "th", "gra", "vity", "wh", "at", " ", "  ", "\n", "\t", "1", "20", "é",
 	"日", "本語", "Пр", "ивет", "🙂", "\x00", "\a", "\x7f", "½", "'", "..."}
 
-// The table finds each merge, and nothing else.
+// The table finds every merge, and no others.
 func TestMergeTable(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	for _, n := range []int{0, 1, 2, 3, 1000, 50000} {
@@ -120,7 +119,7 @@ func TestMergeTable(t *testing.T) {
 	}
 }
 
-// A tokenizer, its cache included, may be used by many goroutines at once.
+// A tokenizer and its cache are safe for concurrent use.
 func TestConcurrentUse(t *testing.T) {
 	v := readOwnVectors(t, "options")
 	tok := openOwn(t, "options")

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// parts is what a tokenizer is made of, wherever it was read.
+// parts are the components of a tokenizer, independent of the file format.
 type parts struct {
 	vocab        []entry
-	merges       [][2]string // in the byte-level alphabet, as the vocabulary
+	merges       [][2]string // in the byte-level alphabet
 	ignoreMerges bool
-	unknown      bool // there is a token for what the vocabulary does not have
+	unknown      bool // the model has an unk_token
 	added        []addedToken
 	nfc          bool
-	splits       []splitter // each cuts the words of the one before
+	splits       []splitter // each splits the words of the previous one
 	prefix       []int32
 	suffix       []int32
 }
@@ -25,8 +25,8 @@ type entry struct {
 	id    int32
 }
 
-// maxGap bounds how many ids may be without a token, so that a hostile id does not make a huge
-// table.
+// maxGap bounds the number of ids without a token, so that a hostile id cannot cause a huge
+// allocation.
 const maxGap = 1 << 16
 
 func (p *parts) build() (*Tokenizer, error) {
@@ -66,13 +66,13 @@ func (p *parts) build() (*Tokenizer, error) {
 	}
 	for _, id := range slices.Concat(p.prefix, p.suffix) {
 		if _, ok := t.Token(id); !ok {
-			return nil, fmt.Errorf("id %d, which is put around the text, has no token", id)
+			return nil, fmt.Errorf("id %d, which the post-processor adds, has no token", id)
 		}
 	}
 	return t, nil
 }
 
-// size is the number of ids, from 0 to the largest.
+// size returns the number of ids, from 0 to the largest.
 func (p *parts) size() (int, error) {
 	limit := len(p.vocab) + len(p.added) + maxGap
 	size := 0
@@ -100,7 +100,7 @@ func (p *parts) size() (int, error) {
 	return size, nil
 }
 
-// add enters the added tokens. One may repeat a token of the vocabulary, under the same id.
+// add adds the added tokens. One may repeat a token of the vocabulary under the same id.
 func (t *Tokenizer) add(list []addedToken) error {
 	var before, after []added
 	for _, a := range list {

@@ -2,11 +2,11 @@ package tokenizer
 
 import "unicode/utf8"
 
-// Byte-level vocabularies write each byte as a printable character: the printable ones of Latin-1
-// as themselves, the other 68 as the characters from U+0100 on, in order. A space is written
+// Byte-level vocabularies write each byte as a printable character: the printable characters of
+// Latin-1 as themselves, the other 68 bytes as the characters from U+0100 on, in order. A space is
 // U+0120. Source: GPT-2's encoder.
 
-// runeBytes gives each character its byte, or -1 if it is no byte's.
+// runeBytes maps each character of the alphabet to its byte. Other characters map to -1.
 var runeBytes = alphabet()
 
 func alphabet() (from [256 + 68]int16) {
@@ -26,9 +26,8 @@ func alphabet() (from [256 + 68]int16) {
 	return from
 }
 
-// decodeBytes gives the bytes that a token of the vocabulary stands for. If one of its characters
-// is outside the alphabet, as only those of added tokens are, it stands for itself as a whole, and
-// ok is false.
+// decodeBytes returns the bytes of a token. If the token has a character outside the alphabet, as
+// added tokens may, decodeBytes returns the token itself and ok is false.
 func decodeBytes(token string) (text string, ok bool) {
 	var room [64]byte
 	bytes, ok := appendBytes(room[:0], token)

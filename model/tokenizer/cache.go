@@ -7,9 +7,8 @@ import (
 	"sync/atomic"
 )
 
-// wordCache remembers the ids of words, since natural text repeats its words. Each word has one
-// slot that it may be in, and a new one takes the place of the old: so the cache needs no lock,
-// never grows, and a text of words that never come again does no more harm than to empty it.
+// wordCache caches the ids of words, because text repeats its words. Each word has one slot, and a
+// new word replaces the old one. The cache therefore needs no lock and never grows.
 type wordCache struct {
 	seed  maphash.Seed
 	slots []atomic.Pointer[cachedWord]
@@ -21,15 +20,15 @@ type cachedWord struct {
 }
 
 const (
-	cacheSlots  = 1 << 15 // some 4 MB when full
-	cacheLength = 24      // of the longest words, in bytes; longer ones seldom come again
+	cacheSlots  = 1 << 15 // about 4 MB when full
+	cacheLength = 24      // in bytes; longer words are rarely repeated
 )
 
 func newWordCache() *wordCache {
 	return &wordCache{maphash.MakeSeed(), make([]atomic.Pointer[cachedWord], cacheSlots)}
 }
 
-// encode appends the ids of a word.
+// encode appends the ids of a word to ids.
 func (c *wordCache) encode(ids []int32, word string, b *bpe) []int32 {
 	if len(word) > cacheLength {
 		return b.encode(ids, word)

@@ -5,21 +5,21 @@ import (
 	"errors"
 )
 
-// Coder is what running a model takes of a tokenizer. A [*Tokenizer] is one; under the build tag
-// hftokenizers, HF is another, for the kinds that Tokenizer is not.
+// Coder is the part of a tokenizer that running a model needs. [*Tokenizer] implements it. With the
+// build tag hftokenizers, [OpenCoder] also returns other kinds.
 type Coder interface {
 	Encode(text string, opts *EncodeOptions) ([]int32, error)
 	EncodeContext(ctx context.Context, text string, opts *EncodeOptions) ([]int32, error)
 	Token(id int32) (string, bool)
 	Stream() *Stream
-	String() string // what it is, for people
+	String() string // for people
 }
 
-// OpenCoder reads a tokenizer.json of any kind that this build has: our own where it can, otherwise
-// Hugging Face's library. If the result is an io.Closer, close it.
+// OpenCoder reads a tokenizer.json of any kind that this build supports: as [Open] does if it can,
+// otherwise with Hugging Face's library. If the result is an io.Closer, the caller must close it.
 func OpenCoder(path string) (Coder, error) { return openCoder(path, nil) }
 
-// openCoder is OpenCoder with tokens of an added_tokens_decoder.
+// openCoder is OpenCoder with the tokens of an added_tokens_decoder.
 func openCoder(path string, decoder []addedToken) (Coder, error) {
 	t, err := openFile(path, decoder)
 	if err == nil {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// OpenCoder takes Hugging Face's library for what our own does not do, and streams its text
-// character by character.
+// OpenCoder uses Hugging Face's library for unsupported files, and streams their text character by
+// character.
 func TestOpenCoderTakesOtherKinds(t *testing.T) {
 	c, err := OpenCoder(writeMetaspace(t))
 	if err != nil {

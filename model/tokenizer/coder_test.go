@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// metaspace is a tokenizer that is not byte-level BPE: SentencePiece's way of BPE, with spaces as
-// U+2581 and bytes as tokens.
+// metaspace is a SentencePiece tokenizer: BPE with spaces as U+2581 and bytes as tokens.
 const metaspace = `{"version": "1.0", "added_tokens": [], "normalizer": null,
  "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true},
  "post_processor": null,
@@ -27,8 +26,7 @@ func writeMetaspace(t *testing.T) string {
 	return path
 }
 
-// What another kind of tokenizer gives depends on the build: Hugging Face's library, or the reason
-// why not.
+// Open rejects other kinds of tokenizers in every build.
 func TestOpenRefusesOtherKinds(t *testing.T) {
 	var unsupported *UnsupportedError
 	if _, err := Open(writeMetaspace(t)); !errors.As(err, &unsupported) {

@@ -8,13 +8,13 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// manyMarks is the length of a run of marks from which on compose does the work of
-// golang.org/x/text/unicode/norm, which keeps to the Stream-Safe Text Format (UAX 15, section 13)
-// and so puts a U+034F behind every 30 marks. A mark decomposes into two at most, and a character
-// before it into three beside itself.
+// manyMarks is the length of a run of marks from which compose replaces
+// golang.org/x/text/unicode/norm. That package follows the Stream-Safe Text Format (UAX 15, section
+// 13), so it inserts U+034F after 30 marks. A mark decomposes into at most two, and the character
+// before it adds at most three.
 const manyMarks = 10
 
-// normalize is NFC, also of long runs of marks.
+// normalize returns s in NFC, for any length of runs of marks.
 func normalize(s string) string {
 	var b strings.Builder
 	for {
@@ -29,8 +29,8 @@ func normalize(s string) string {
 	}
 }
 
-// markRun finds the first run of many marks, from the boundary before it to the one behind it,
-// which nothing composes across; start is -1 where there is none.
+// markRun returns the first run of at least manyMarks marks, from the boundary before it to the
+// next one, which nothing composes across. start is -1 if there is none.
 func markRun(s string) (start, end int) {
 	marks, from := 0, 0
 	for i := 0; i < len(s); {
@@ -62,8 +62,8 @@ type placed struct {
 	plain bool // from a span, see nfcPlain
 }
 
-// compose brings a text into NFC by the algorithm of the Unicode Standard, section 3.11: full
-// canonical decomposition, canonical ordering, canonical composition. Hangul syllables stay whole,
+// compose returns s in NFC, by the algorithm of the Unicode Standard, section 3.11: full canonical
+// decomposition, canonical ordering, canonical composition. It does not decompose Hangul syllables,
 // which has the same result.
 func compose(s string) string {
 	var b strings.Builder
@@ -73,10 +73,10 @@ func compose(s string) string {
 	return b.String()
 }
 
-// composeList is canonical composition, in place.
+// composeList does canonical composition in place.
 func composeList(list []placed) []placed {
 	out := list[:0]
-	starter, last := -1, uint8(0) // index of the last starter in out, class of the last character behind it
+	starter, last := -1, uint8(0) // index of the last starter in out, class of the last character
 	for _, c := range list {
 		if starter >= 0 && (last == 0 || last < c.class) {
 			if r, ok := composite(out[starter].r, c.r); ok {
@@ -124,7 +124,7 @@ func appendDecomposed(list []placed, r rune, plain bool) []placed {
 	return list
 }
 
-// orderMarks is canonical ordering, in place.
+// orderMarks does canonical ordering in place.
 func orderMarks(list []placed) []placed {
 	for i := 0; i < len(list); i++ {
 		start := i

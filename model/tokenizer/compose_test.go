@@ -8,8 +8,8 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// Where the other implementation leaves the text alone, both give the same: with every character,
-// and with random ones of those that compose.
+// compose and golang.org/x/text agree where the latter does not change the text: for every
+// character, and for random sequences of those that compose.
 func TestComposeAgreesWithNorm(t *testing.T) {
 	check := func(s string) {
 		t.Helper()
@@ -47,7 +47,7 @@ func TestComposeAgreesWithNorm(t *testing.T) {
 	}
 }
 
-// A run of marks of any length is put in order and composed, and nothing is put in between.
+// Runs of marks of any length are ordered and composed, with nothing inserted.
 func TestManyMarks(t *testing.T) {
 	below, above := strings.Repeat("\u0316", 40), strings.Repeat("\u0301", 40)
 	for in, want := range map[string]string{
@@ -57,7 +57,7 @@ func TestManyMarks(t *testing.T) {
 		above + "a":                           above + "a",
 		"가" + above + "\u11a8":                "가" + above + "\u11a8",
 		"e\u0301 " + "a" + above + " e\u0301": "é á" + above[len("\u0301"):] + " é",
-		// A young mark, see unicode.go.
+		// A newer mark, see unicode.go.
 		"e" + below + "\u0898" + below + "\u0301e": "e" + below + "\u0898" + below + "\u0301e",
 	} {
 		if got := nfc(in); got != want {

@@ -7,7 +7,7 @@ import (
 	"github.com/npukit/npukit/model/tokenizer"
 )
 
-// open opens a small tokenizer, as anybody would the tokenizer.json of a model.
+// open opens a small tokenizer, as a program opens that of a model.
 func open() *tokenizer.Tokenizer {
 	t, err := tokenizer.Open("testdata/llama3.json")
 	if err != nil {
@@ -44,8 +44,8 @@ func Example() {
 	// What is gravity?
 }
 
-// Special tokens written in a text are recognised in any case; those around it are put there unless
-// told otherwise, as for a chat template, which writes them itself.
+// Special tokens in the text are always recognized. NoSpecial leaves out those around it, for
+// example because a chat template writes them.
 func ExampleTokenizer_Encode() {
 	t := open()
 	for _, opts := range []*tokenizer.EncodeOptions{nil, {NoSpecial: true}} {
@@ -60,7 +60,7 @@ func ExampleTokenizer_Encode() {
 	// [704 84 82 68 81]
 }
 
-// A token is bytes, not characters: a stream gives a character when its last byte has come.
+// A token is a sequence of bytes. A stream returns a character when its last byte is decoded.
 func ExampleStream() {
 	t := open()
 	ids, err := t.Encode("the 🚀 dog", nil)
@@ -76,7 +76,7 @@ func ExampleStream() {
 	// 702:"" 265:"the" 290:" " 248:"" 222:"🚀" 391:" dog" ""
 }
 
-// A GGUF file has vocabulary and merges in its metadata, and a name for the rest.
+// A GGUF file has vocabulary and merges in its metadata, and names the pre-tokenizer.
 func ExampleFromVocab() {
 	t, err := tokenizer.FromVocab(tokenizer.Vocab{
 		Model:  "gpt2",

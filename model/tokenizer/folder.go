@@ -15,11 +15,10 @@ import (
 	"github.com/npukit/npukit/internal/readfile"
 )
 
-// OpenFolder opens the tokenizer of a Hugging Face folder as [OpenCoder] does: its tokenizer.json
-// (or tokenizer.json.gz), with the added_tokens_decoder of tokenizer_config.json. As in
-// transformers, a token that both files have keeps the id of tokenizer.json and takes the settings
-// of tokenizer_config.json. One that only tokenizer_config.json has is added under the id given
-// there.
+// OpenFolder opens the tokenizer of a Hugging Face folder, as [OpenCoder] does: tokenizer.json or
+// tokenizer.json.gz, with the added_tokens_decoder of tokenizer_config.json. As in transformers, a
+// token in both files keeps the id of tokenizer.json and takes the settings of
+// tokenizer_config.json. A token that only tokenizer_config.json has is added under its id there.
 func OpenFolder(dir string) (Coder, error) {
 	path := filepath.Join(dir, "tokenizer.json")
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
@@ -35,11 +34,11 @@ func OpenFolder(dir string) (Coder, error) {
 	return openCoder(path, more)
 }
 
-// maxConfig bounds a tokenizer_config.json; the largest published ones have 1 MB.
+// maxConfig bounds a tokenizer_config.json. The largest published files have 1 MB.
 const maxConfig = 16 << 20
 
-// readDecoder reads the added_tokens_decoder of a tokenizer_config.json, in the order of ids. It
-// returns none if there is no file.
+// readDecoder returns the added_tokens_decoder of a tokenizer_config.json, sorted by id. A missing
+// file has none.
 func readDecoder(path string) ([]addedToken, error) {
 	data, err := readfile.Regular(path, maxConfig)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -61,12 +60,13 @@ type decoderToken struct {
 	Special    bool    `json:"special"`
 }
 
-// namedToken is a token that tokenizer_config.json names, such as eos_token: a string or an object.
+// namedToken is a token that tokenizer_config.json names, for example eos_token: a string or an
+// object.
 type namedToken string
 
 func (t *namedToken) UnmarshalJSON(data []byte) error {
 	if data[0] != '{' {
-		_ = json.Unmarshal(data, (*string)(t)) // the strict check of special tokens is elsewhere
+		_ = json.Unmarshal(data, (*string)(t)) // package checkpoint checks these strictly
 		return nil
 	}
 	var object struct{ Content string }
@@ -101,13 +101,13 @@ func parseDecoder(data []byte) ([]addedToken, error) {
 	for _, key := range slices.Sorted(maps.Keys(config.Decoder)) {
 		id, err := strconv.ParseInt(key, 10, 32)
 		if err != nil || id < 0 {
-			return nil, fmt.Errorf("added_tokens_decoder: key %q is not a token id: want a whole number from 0", key)
+			return nil, fmt.Errorf("added_tokens_decoder: key %q is not a token id, a non-negative integer", key)
 		}
 		d := config.Decoder[key]
 		if d.Content == nil {
 			return nil, fmt.Errorf("added_tokens_decoder: token %s has no content", key)
 		}
-		if *d.Content == "" { // transformers passes over it
+		if *d.Content == "" { // transformers skips it
 			continue
 		}
 		a := addedToken{
@@ -124,7 +124,7 @@ func parseDecoder(data []byte) ([]addedToken, error) {
 	return list, nil
 }
 
-// merge adds the tokens of added_tokens_decoder to those of tokenizer.json.
+// merge adds the tokens of an added_tokens_decoder to those of tokenizer.json.
 func (p *parts) merge(decoder []addedToken) error {
 	if len(decoder) == 0 {
 		return nil
@@ -138,8 +138,8 @@ func (p *parts) merge(decoder []addedToken) error {
 	return err
 }
 
-// mergeAdded merges added tokens with those of added_tokens_decoder. Vocab goes through the tokens
-// of the vocabulary, as tokenizer.json writes them.
+// mergeAdded merges added tokens with those of an added_tokens_decoder. vocab yields the tokens of
+// the vocabulary as tokenizer.json writes them.
 func mergeAdded(added, decoder []addedToken, vocab func(yield func(token string, id int32))) ([]addedToken, error) {
 	index := map[string]int{} // of added, by content
 	wanted := map[int32]string{}
@@ -175,8 +175,8 @@ func mergeAdded(added, decoder []addedToken, vocab func(yield func(token string,
 		if id := ids[a.Content]; id != none {
 			a.ID = id
 		} else if other := wanted[a.ID]; other != "" && other != a.Content {
-			return nil, fmt.Errorf("tokenizer_config.json: added_tokens_decoder gives the token %q the id %d, "+
-				"which is that of %q: give it one of its own, or take it out", a.Content, a.ID, other)
+			return nil, fmt.Errorf("tokenizer_config.json: added_tokens_decoder: token %q has the id %d "+
+				"of %q: use an unused id, or remove the token", a.Content, a.ID, other)
 		}
 		wanted[a.ID] = a.Content
 		index[a.Content] = len(added)

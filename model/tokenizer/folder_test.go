@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// writeFolder makes a folder of the tokenizer "options" and a tokenizer_config.json.
+// writeFolder writes a folder with the tokenizer "options" and a tokenizer_config.json.
 func writeFolder(t *testing.T, config string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -72,7 +72,7 @@ func TestOpenFolder(t *testing.T) {
 			}
 		}
 	}
-	// What transformers numbers otherwise than its own file says keeps the id of the file.
+	// transformers renumbers these tokens against its own file; here they keep their ids.
 	c, err := OpenFolder(writeFolder(t, `{"added_tokens_decoder": {"720": {"content": "<tool>"}}}`))
 	if err != nil {
 		t.Fatal(err)
@@ -82,11 +82,11 @@ func TestOpenFolder(t *testing.T) {
 	}
 }
 
-// A tokenizer_config.json that contradicts tokenizer.json, or is none, is an error that names it.
+// If tokenizer_config.json is invalid or contradicts tokenizer.json, the error names it.
 func TestOpenFolderErrors(t *testing.T) {
 	for config, want := range map[string]string{
-		`{"added_tokens_decoder": {"695": {"content": "<tool>"}}}`:      `the id 695, which is that of "<bos>"`,
-		`{"added_tokens_decoder": {"0": {"content": "<tool>"}}}`:        `"<tool>" the id 0, which is that of`,
+		`{"added_tokens_decoder": {"695": {"content": "<tool>"}}}`:      `has the id 695 of "<bos>"`,
+		`{"added_tokens_decoder": {"0": {"content": "<tool>"}}}`:        `"<tool>" has the id 0 of`,
 		`{"added_tokens_decoder": {"99999999": {"content": "<tool>"}}}`: "out of range",
 		`{"added_tokens_decoder": {"x": {"content": "<tool>"}}}`:        `key "x" is not a token id`,
 		`{"added_tokens_decoder": {"-1": {"content": "<tool>"}}}`:       `key "-1" is not a token id`,
@@ -115,8 +115,8 @@ func TestOpenFolderErrors(t *testing.T) {
 	}
 }
 
-// The published tokenizer_config.json change nothing of their tokenizers, which have all their
-// tokens.
+// The tokenizer_config.json of published models do not change their tokenizers, which already have
+// all tokens.
 func TestOpenFolderPublished(t *testing.T) {
 	for _, family := range families {
 		want, _ := openPublished(t, family.dir)

@@ -10,9 +10,9 @@ import (
 	"unicode/utf8"
 )
 
-// Any text comes back from its ids, whatever it holds; bytes that are no UTF-8 as U+FFFD. A stream
-// gives what decoding at once gives, and never half a character. With spans, the ids are those of
-// the definition. Cuts are the distances between the ends of spans.
+// Any text decodes from its ids, with U+FFFD for invalid UTF-8. A stream returns the same text as
+// Decode, in whole characters. With spans, the ids agree with the definition. Cuts are the
+// distances between the ends of spans.
 func FuzzEncode(f *testing.F) {
 	for b := range 256 {
 		f.Add(string([]byte{byte(b)}), []byte{0, 1})
@@ -55,7 +55,7 @@ func FuzzEncode(f *testing.F) {
 			if name != "options" && !tok.nfc && decoded != lossy([]byte(text)) {
 				t.Fatalf("%s: %+q comes back as %+q", name, text, decoded)
 			}
-			// NFC writes the same characters otherwise, and no others.
+			// NFC only replaces characters by equivalent ones.
 			if name != "options" && tok.nfc && !slices.Equal(decompose(decoded), decompose(lossy([]byte(text)))) {
 				t.Fatalf("%s: %+q comes back as %+q, which is another text", name, text, decoded)
 			}
@@ -76,7 +76,8 @@ func FuzzEncode(f *testing.F) {
 	})
 }
 
-// No file makes Parse panic or hang, its errors name the package, and what it accepts can be used.
+// No file makes Parse panic or hang, errors have the prefix of the package, and an accepted file is
+// usable.
 func FuzzParse(f *testing.F) {
 	for _, o := range own {
 		data, err := os.ReadFile(ownPath(o.name))

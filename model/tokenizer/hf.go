@@ -17,31 +17,22 @@ import (
 	"github.com/daulet/tokenizers"
 )
 
-// HF is Hugging Face's own library (through github.com/daulet/tokenizers), which this package has
-// under the build tag hftokenizers:
+// library is Hugging Face's own library (through github.com/daulet/tokenizers), under the build tag
+// hftokenizers. It serves the files that [Open] does not support. For byte-level BPE [Tokenizer]
+// returns the same ids (a test under the tag compares them) without cgo and a library of 50 MB.
 //
-//	CGO_LDFLAGS=$(sh model/tokenizer/hftokenizers.sh) go build -tags hftokenizers ./...
-//
-// Use it for what [Open] refuses with an [UnsupportedError]: SentencePiece, WordPiece, Unigram and
-// whatever else a tokenizer.json can say. For byte-level BPE use [Open]: it gives the same ids (a
-// test under the tag holds the two together), needs neither cgo nor a library of 50 MB, streams
-// text token by token, tells why it fails, and takes any text.
-//
-// The library is given and gives text as C strings, so no text with a NUL character passes. Some
-// malformed files make it end the process instead of giving an error: open only files that you
-// trust. An HF is safe for concurrent use.
-type HF struct {
+// The library passes text as C strings, so no text can have a NUL character. Some malformed files
+// crash the process: open only files that you trust. It is safe for concurrent use.
+type library struct {
 	mu    sync.RWMutex // held for writing by Close only
 	lib   *tokenizers.Tokenizer
-	probe []uint32              // ids of some text, see decode
-	added map[uint32]addedToken // without those that are found in plain text too
+	probe []uint32              // ids of some text, for decode
+	added map[uint32]addedToken // without those that count as ordinary text
 }
 
-// OpenHF reads a tokenizer.json of any kind, gzipped or not. Its truncation and padding are
-// ignored, as [Open] ignores them. Close the result.
-func OpenHF(path string) (*HF, error) { return openLibrary(path, nil) }
-
-func openLibrary(path string, decoder []addedToken) (*HF, error) {
+// openLibrary reads a tokenizer.json of any kind, gzipped or not, with the tokens of an
+// added_tokens_decoder. It ignores truncation and padding, as Open does.
+func openLibrary(path string, decoder []addedToken) (*library, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: %w", err)
@@ -59,7 +50,7 @@ func openLibrary(path string, decoder []addedToken) (*HF, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: %s: %w", path, err)
 	}
-	h := &HF{lib: lib, probe: lib.EncodeWithOptions("a", false).IDs, added: map[uint32]addedToken{}}
+	h := &library{lib: lib, probe: lib.EncodeWithOptions("a", false).IDs, added: map[uint32]addedToken{}}
 	ids := map[string]int32{}
 	for _, a := range added {
 		ids[a.Content] = a.ID
@@ -68,7 +59,7 @@ func openLibrary(path string, decoder []addedToken) (*HF, error) {
 		}
 	}
 	for _, a := range decoder {
-		// The library numbers by itself what is new to it.
+		// The library numbers tokens that are new to it by itself.
 		got := lib.EncodeWithOptions(a.Content, false).IDs
 		if id := ids[a.Content]; !slices.Contains(got, uint32(id)) {
 			err := fmt.Errorf("tokenizer: %s: tokenizer_config.json: added_tokens_decoder gives the token %q the "+
@@ -79,12 +70,13 @@ func openLibrary(path string, decoder []addedToken) (*HF, error) {
 	return h, nil
 }
 
-// prepared is a tokenizer.json with the tokens of an added_tokens_decoder, and without truncation
-// and padding, which the library would apply to every text. It also returns the added tokens.
+// prepared returns a tokenizer.json with the tokens of an added_tokens_decoder, and without
+// truncation and padding, which the library would apply to every text. It also returns the added
+// tokens.
 func prepared(data []byte, decoder []addedToken) ([]byte, []addedToken, error) {
 	s := &scanner{text: string(data)}
 	var added []addedToken
-	listed := -1 // where the list of added tokens ends
+	listed := -1 // index of the edit of added_tokens
 	vocab := func(yield func(string, int32)) {}
 	type edit struct {
 		from, to int
@@ -109,7 +101,7 @@ func prepared(data []byte, decoder []addedToken) ([]byte, []addedToken, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("this is no tokenizer.json: %w", err)
+		return nil, nil, fmt.Errorf("not a tokenizer.json: %w", err)
 	}
 	if len(decoder) > 0 {
 		if listed < 0 {
@@ -126,7 +118,7 @@ func prepared(data []byte, decoder []addedToken) ([]byte, []addedToken, error) {
 		edits[listed].text = string(list)
 	}
 	var out strings.Builder
-	done := 0 // what is before it is in out
+	done := 0 // end of the text that is in out
 	for _, e := range edits {
 		out.WriteString(s.text[done:e.from])
 		out.WriteString(e.text)
@@ -136,8 +128,8 @@ func prepared(data []byte, decoder []addedToken) ([]byte, []addedToken, error) {
 	return []byte(out.String()), added, nil
 }
 
-// modelVocab goes through the vocabulary of a model: an object of ids, or a list of pairs of a
-// token and its score.
+// modelVocab yields the vocabulary of a model: an object of ids, or a list of pairs of token and
+// score.
 func modelVocab(model string) func(yield func(string, int32)) {
 	return func(yield func(string, int32)) {
 		var m struct{ Vocab json.RawMessage }
@@ -167,23 +159,23 @@ func modelVocab(model string) func(yield func(string, int32)) {
 
 var errClosed = errors.New("tokenizer: the tokenizer is closed")
 
-// Encode gives the ids of a text, as [Tokenizer.Encode] does. A text with a NUL character is an
-// error, since the library would encode what stands before it only. Where the library itself fails
-// it says nothing and gives no ids.
+// Encode returns the ids of a text, as [Tokenizer.Encode] does. A text with a NUL character is an
+// error, because the library would ignore the rest of the text. If the library itself fails, it
+// reports no error and returns no ids.
 //
-// The library cannot be kept from finding an added token in a part of a text, so one that overlaps
-// a span of Plain is an error.
-func (h *HF) Encode(text string, opts *EncodeOptions) ([]int32, error) {
+// The library cannot exclude parts of a text from the search for added tokens, so a token that
+// overlaps a span of Plain is an error.
+func (h *library) Encode(text string, opts *EncodeOptions) ([]int32, error) {
 	return h.EncodeContext(context.Background(), text, opts)
 }
 
-// EncodeContext is Encode, but returns ctx.Err() as soon as ctx has ended. The library goes on to
-// the end of the text meanwhile.
-func (h *HF) EncodeContext(ctx context.Context, text string, opts *EncodeOptions) ([]int32, error) {
+// EncodeContext is like Encode, but returns ctx.Err() as soon as ctx ends. The library still
+// finishes the text.
+func (h *library) EncodeContext(ctx context.Context, text string, opts *EncodeOptions) ([]int32, error) {
 	return within(ctx, func() ([]int32, error) { return h.encode(text, opts) })
 }
 
-func (h *HF) encode(text string, opts *EncodeOptions) ([]int32, error) {
+func (h *library) encode(text string, opts *EncodeOptions) ([]int32, error) {
 	if i := strings.IndexByte(text, 0); i >= 0 {
 		return nil, fmt.Errorf("tokenizer: the text has a NUL character, at byte %d, which Hugging Face's library "+
 			"cannot be given", i)
@@ -226,8 +218,8 @@ func (h *HF) encode(text string, opts *EncodeOptions) ([]int32, error) {
 }
 
 // checkPlain returns an error if an added token was found in plain text. The white space that a
-// token takes with it may be there.
-func (h *HF) checkPlain(text string, plain []Span, e *tokenizers.Encoding) error {
+// token strips may be there.
+func (h *library) checkPlain(text string, plain []Span, e *tokenizers.Encoding) error {
 	if len(e.Offsets) != len(e.IDs) {
 		return errors.New("tokenizer: Hugging Face's library does not tell where tokens are, so that content " +
 			"could forge them")
@@ -244,8 +236,7 @@ func (h *HF) checkPlain(text string, plain []Span, e *tokenizers.Encoding) error
 			from = to - len(own)
 			own = strings.TrimRightFunc(own, unicode.IsSpace)
 		}
-		// What the model itself has no token for becomes its unknown token, which is often an added
-		// one.
+		// Text without a token becomes the unknown token, which is often an added one.
 		if !a.Normalized && strings.TrimSpace(own) != strings.TrimSpace(a.Content) {
 			continue
 		}
@@ -258,15 +249,10 @@ func (h *HF) checkPlain(text string, plain []Span, e *tokenizers.Encoding) error
 	return nil
 }
 
-// Decode gives the text of ids, special tokens included, by the tokenizer's own decoder: one of
-// SentencePiece takes the first space away. Ids without a token come out as nothing. A text with a
-// NUL character is an error, since the library gives no part of it.
-func (h *HF) Decode(ids []int32) (string, error) { return h.decode(ids, false) }
-
-// Text gives the text of ids without special tokens, otherwise as Decode does.
-func (h *HF) Text(ids []int32) (string, error) { return h.decode(ids, true) }
-
-func (h *HF) decode(ids []int32, skipSpecial bool) (string, error) {
+// decode returns the text of ids, with the tokenizer's own decoder: SentencePiece's removes the
+// first space. Ids without a token are skipped. A text with a NUL character is an error, because
+// the library returns none of it.
+func (h *library) decode(ids []int32, skipSpecial bool) (string, error) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	if h.lib == nil {
@@ -279,7 +265,7 @@ func (h *HF) decode(ids []int32, skipSpecial bool) (string, error) {
 		}
 	}
 	text := h.lib.Decode(list, skipSpecial)
-	// A text that is empty and one with a NUL look alike. With some text behind them they do not.
+	// An empty text and one with a NUL look alike. If text follows, they differ.
 	if text == "" && len(list) > 0 && h.lib.Decode(append(list, h.probe...), skipSpecial) == "" &&
 		h.lib.Decode(h.probe, skipSpecial) != "" {
 		return "", errors.New("tokenizer: the text has a NUL character, which Hugging Face's library cannot give")
@@ -287,21 +273,21 @@ func (h *HF) decode(ids []int32, skipSpecial bool) (string, error) {
 	return text, nil
 }
 
-// Token gives the text of one token on its own.
-func (h *HF) Token(id int32) (string, bool) {
-	text, err := h.Decode([]int32{id})
+// Token returns the text of one token on its own.
+func (h *library) Token(id int32) (string, bool) {
+	text, err := h.decode([]int32{id}, false)
 	return text, err == nil && text != ""
 }
 
-// String describes the tokenizer in a few words.
-func (h *HF) String() string { return "Hugging Face's library" }
+// String returns a short description for people.
+func (h *library) String() string { return "Hugging Face's library" }
 
-// Stream starts decoding a text. What a token adds is the difference that it makes to the text of
-// the tokens before it, of which the last few are looked at; text that ends inside a character is
-// held back. Where the library fails nothing is added.
-func (h *HF) Stream() *Stream {
-	var before []int32 // tokens whose text has been given, then those whose text is held back
-	given := 0         // how many of the first sort
+// Stream returns a decoder for a new text. The text of a token is the difference that it makes to
+// the text of the last few tokens. A text that ends inside a character is held back. If the library
+// fails, the text is empty.
+func (h *library) Stream() *Stream {
+	var before []int32 // tokens whose text was returned, then those whose text is held back
+	given := 0         // number of the former
 	adds := func(special bool) (all, added string, ok bool) {
 		old, err1 := h.decode(before[:given], !special)
 		all, err2 := h.decode(before, !special)
@@ -314,8 +300,7 @@ func (h *HF) Stream() *Stream {
 			if !ok || strings.HasSuffix(all, "\uFFFD") && len(before)-given < 4 {
 				return ""
 			}
-			// Four tokens are context enough for every decoder, which look at their neighbours
-			// only.
+			// Four tokens are enough context: decoders only look at neighbours.
 			before = slices.Clone(before[max(0, len(before)-4):])
 			given = len(before)
 			return added
@@ -328,9 +313,8 @@ func (h *HF) Stream() *Stream {
 	}
 }
 
-// Close frees the library's memory. It may be called twice; Encode and Decode give an error after
-// it.
-func (h *HF) Close() error {
+// Close frees the library's memory. It may be called twice. Other methods then return an error.
+func (h *library) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.lib == nil {

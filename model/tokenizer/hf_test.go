@@ -18,9 +18,9 @@ import (
 	"github.com/npukit/npukit/internal/testenv"
 )
 
-func openHF(t *testing.T, path string) *HF {
+func openHF(t *testing.T, path string) *library {
 	t.Helper()
-	h, err := OpenHF(path)
+	h, err := openLibrary(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,8 +28,7 @@ func openHF(t *testing.T, path string) *HF {
 	return h
 }
 
-// Our ids and texts are those of Hugging Face's library, on text of which every piece may cause
-// trouble.
+// Ids and texts agree with Hugging Face's library, on text made of difficult pieces.
 func TestHFAgrees(t *testing.T) {
 	agree := func(t *testing.T, name, path string, texts int, ours ...*Tokenizer) {
 		theirs := openHF(t, path)
@@ -59,11 +58,11 @@ func TestHFAgrees(t *testing.T) {
 					}
 				}
 			}
-			text, err = theirs.Decode(ids)
+			text, err = theirs.decode(ids, false)
 			if got := ours[0].Decode(ids); got != text || err != nil {
 				t.Fatalf("%s: Decode(%v) = %+q, want %+q (%v)", name, ids, got, text, err)
 			}
-			text, err = theirs.Text(ids)
+			text, err = theirs.decode(ids, true)
 			if got := ours[0].Text(ids); got != text || err != nil {
 				t.Fatalf("%s: Text(%v) = %+q, want %+q (%v)", name, ids, got, text, err)
 			}
@@ -80,7 +79,7 @@ func TestHFAgrees(t *testing.T) {
 	}
 }
 
-// oldUnicode puts an old letter in the place of one that Go's Unicode tables do not have.
+// oldUnicode replaces letters that Go's Unicode tables lack with older ones.
 func oldUnicode(r rune) rune {
 	if unicode.In(r, letters, numbers) {
 		return 'é'
@@ -88,8 +87,8 @@ func oldUnicode(r rune) rune {
 	return r
 }
 
-// randomText is of several scripts, young Unicode, emoji, white space, digits, control characters,
-// contractions, and the added tokens.
+// randomText mixes scripts, new Unicode characters, emoji, white space, digits, control characters,
+// contractions and added tokens.
 func randomText(rng *rand.Rand, tok *Tokenizer) string {
 	var b strings.Builder
 	for range 1 + rng.IntN(14) {
@@ -113,7 +112,7 @@ func randomText(rng *rand.Rand, tok *Tokenizer) string {
 	return b.String()
 }
 
-// addedTokens are the contents of the added tokens, in order.
+// addedTokens returns the contents of the added tokens, in order.
 func (t *Tokenizer) addedTokens() (list []string) {
 	for content := range t.added {
 		list = append(list, content)
@@ -138,7 +137,7 @@ var scripts = [][2]rune{{' ', '~'}, {' ', '~'}, {'a', 'z'}, {'0', '9'}, {0x01, 0
 	{0x1d7ce, 0x1d7ff}, {0x1f300, 0x1faff},
 	{0x2ebf0, 0x2ee5d}}
 
-// The whole alphabet one by one, where Unicode's versions show.
+// Every character on its own, which shows differences between Unicode versions.
 func TestHFEveryCharacter(t *testing.T) {
 	for _, name := range []string{"llama3", "smollm2", "qwen2"} {
 		ours, theirs := openOwn(t, name), openHF(t, ownPath(name))
@@ -158,7 +157,7 @@ func TestHFEveryCharacter(t *testing.T) {
 	}
 }
 
-// A text is never shortened or padded because the file's maker last did so.
+// Truncation and padding in the file have no effect.
 func TestHFTruncationIsIgnored(t *testing.T) {
 	j := base(t, "gpt2")
 	j["truncation"] = object{"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
@@ -178,7 +177,7 @@ func TestHFTruncationIsIgnored(t *testing.T) {
 	}
 }
 
-// What the library cannot be given or give is an error and not another text.
+// Text that the library cannot represent is an error.
 func TestHFNul(t *testing.T) {
 	ours, theirs := openOwn(t, "gpt2"), openHF(t, ownPath("gpt2"))
 	if ids, err := theirs.Encode("a\x00b", nil); err == nil || !strings.Contains(err.Error(),
@@ -189,12 +188,12 @@ func TestHFNul(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text, err := theirs.Decode(ids); err == nil || !strings.Contains(err.Error(), "NUL") {
+	if text, err := theirs.decode(ids, false); err == nil || !strings.Contains(err.Error(), "NUL") {
 		t.Errorf("decoding a NUL: %q, %v", text, err)
 	}
 	bos, _ := ours.ID("<bos>")
 	for _, ids := range [][]int32{nil, {bos}, {-1}, {1 << 30}, {bos, -5, bos}} {
-		if text, err := theirs.Text(ids); text != "" || err != nil {
+		if text, err := theirs.decode(ids, true); text != "" || err != nil {
 			t.Errorf("Text(%v) = %q, %v, want nothing", ids, text, err)
 		}
 	}
@@ -206,16 +205,16 @@ func TestHFOpenErrors(t *testing.T) {
 		if err := os.WriteFile(bad, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if h, err := OpenHF(bad); err == nil || !strings.HasPrefix(err.Error(), "tokenizer: "+bad+": ") {
+		if h, err := openLibrary(bad, nil); err == nil || !strings.HasPrefix(err.Error(), "tokenizer: "+bad+": ") {
 			t.Errorf("%q: %v, %v, want an error that names the file", content, h, err)
 		}
 	}
-	if _, err := OpenHF(bad + ".absent"); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := openLibrary(bad+".absent", nil); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("absent file: %v", err)
 	}
 }
 
-// A kind of tokenizer that Open refuses: words by white space.
+// A kind of tokenizer that Open rejects: words by white space.
 func TestHFOtherKind(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokenizer.json")
 	const words = `{"version":"1.0","truncation":null,"padding":null,"added_tokens":[],
@@ -233,13 +232,13 @@ func TestHFOtherKind(t *testing.T) {
 	if want := []int32{0, 1, 4, 2, 3}; err != nil || !slices.Equal(ids, want) {
 		t.Errorf("ids %v, %v, want %v", ids, err, want)
 	}
-	if text, err := h.Decode([]int32{0, 1, 2, 3}); text != "what is gravity ?" || err != nil {
+	if text, err := h.decode([]int32{0, 1, 2, 3}, false); text != "what is gravity ?" || err != nil {
 		t.Errorf("decoded %q, %v", text, err)
 	}
 }
 
-// A stream gives with Flush what it held back: texts that end in U+FFFD or inside a character are
-// as long as decoded at once.
+// Flush returns the text that a stream held back: texts that end in U+FFFD or inside a character
+// are as long as with decode.
 func TestHFStream(t *testing.T) {
 	ours, theirs := openOwn(t, "gpt2"), openHF(t, ownPath("gpt2"))
 	for _, text := range []string{"abc", "abc \ufffd", "ok \ufffd\ufffd", "ok 🦙", "🦙🦙", "日本語"} {
@@ -248,7 +247,7 @@ func TestHFStream(t *testing.T) {
 			t.Fatal(err)
 		}
 		for n := range len(ids) + 1 {
-			want, err := theirs.Decode(ids[:n])
+			want, err := theirs.decode(ids[:n], false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -267,7 +266,7 @@ func TestHFStream(t *testing.T) {
 	}
 }
 
-// Close may come twice, and while others encode.
+// Close may be called twice, and while others encode.
 func TestHFClose(t *testing.T) {
 	h := openHF(t, ownPath("qwen2"))
 	var wg sync.WaitGroup
@@ -290,13 +289,13 @@ func TestHFClose(t *testing.T) {
 	if _, err := h.Encode("x", nil); err != errClosed {
 		t.Errorf("Encode after Close: %v", err)
 	}
-	if _, err := h.Decode([]int32{1}); err != errClosed {
+	if _, err := h.decode([]int32{1}, false); err != errClosed {
 		t.Errorf("Decode after Close: %v", err)
 	}
 }
 
-// Spans change no ids where content has no added token, and are an error where it has one: our own
-// tokenizer and the library agree on which texts these are.
+// Spans do not change ids if content has no added token, and are an error otherwise: Tokenizer and
+// the library agree on the texts.
 func TestHFPlain(t *testing.T) {
 	for _, o := range own {
 		ours, theirs := openOwn(t, o.name), openHF(t, ownPath(o.name))
@@ -331,7 +330,7 @@ func TestHFPlain(t *testing.T) {
 	}
 }
 
-// The library gets the tokens of added_tokens_decoder, and what it numbers otherwise is an error.
+// The library receives the tokens of added_tokens_decoder, and a different id is an error.
 func TestHFFolder(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {
@@ -345,7 +344,7 @@ func TestHFFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.(*HF).Close()
+	defer c.(*library).Close()
 	if ids, err := c.Encode("a<tool>b", noSpecial); err != nil || !slices.Contains(ids, 9) {
 		t.Errorf("ids %v, %v", ids, err)
 	}

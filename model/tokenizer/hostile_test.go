@@ -21,7 +21,7 @@ import (
 // object is a JSON object, or a part of one.
 type object = map[string]any
 
-// base reads a tokenizer.json of testdata to be spoiled.
+// base reads a tokenizer.json of testdata, for a test to modify.
 func base(t testing.TB, name string) object {
 	t.Helper()
 	data, err := os.ReadFile(ownPath(name))
@@ -48,8 +48,8 @@ func encodeJSON(t testing.TB, value any) []byte {
 	return data
 }
 
-// refused holds Parse and Open to an error with all of the words, which names the package, and the
-// file where there is one.
+// refused checks that Parse and Open return an error with all of the words that names the package,
+// and the file if there is one.
 func refused(t *testing.T, what string, data []byte, words ...string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "some.json")
@@ -75,7 +75,7 @@ func refused(t *testing.T, what string, data []byte, words ...string) {
 	}
 }
 
-// What a tokenizer.json asks for and the package does not do is an UnsupportedError that names it.
+// Unsupported features of a tokenizer.json are an UnsupportedError that names them.
 func TestUnsupported(t *testing.T) {
 	splitStep := func(change object) object {
 		split := object{"type": "Split", "pattern": object{"Regex": "x"}, "behavior": "Isolated", "invert": false}
@@ -101,8 +101,8 @@ func TestUnsupported(t *testing.T) {
 		{"model.surprise", 1, `the field "surprise"`},
 		{"surprise", object{}, `the field "surprise"`},
 		{"version", "2.0", `version "2.0"`},
-		{"surplus", strings.Repeat("x", 1<<20), "more than 1024 KB beside vocabulary"},
-		{"model.surplus", strings.Repeat("x", 1<<20), "more than 1024 KB beside vocabulary"},
+		{"surplus", strings.Repeat("x", 1<<20), "more than 1024 KB outside vocabulary"},
+		{"model.surplus", strings.Repeat("x", 1<<20), "more than 1024 KB outside vocabulary"},
 		{"normalizer", object{"type": "NFKC"}, `normalizer "NFKC"`},
 		{"normalizer", object{"type": "Sequence", "normalizers": []any{object{"type": "NFC"},
 			object{"type": "Lowercase"}}}, `normalizer "Lowercase"`},
@@ -151,7 +151,7 @@ func TestUnsupported(t *testing.T) {
 			t.Errorf("%s: %v is no UnsupportedError", what, err)
 		}
 	}
-	// An unknown token matters only where something can be unknown.
+	// An unknown token matters only if a byte can be unknown.
 	j := base(t, "options")
 	j["model"].(object)["unk_token"] = "<bos>"
 	refused(t, "unk_token", encodeJSON(t, j), "an unk_token with a vocabulary that lacks some bytes")
@@ -166,7 +166,7 @@ func TestUnsupported(t *testing.T) {
 	}
 }
 
-// What contradicts itself is refused, and the error says what does.
+// Contradictions are errors that name their cause.
 func TestContradictions(t *testing.T) {
 	vocab := func(j object) object { return j["model"].(object)["vocab"].(object) }
 	addToken := func(j object, token object) { j["added_tokens"] = append(j["added_tokens"].([]any), token) }
@@ -176,12 +176,12 @@ func TestContradictions(t *testing.T) {
 		says  []string
 	}{
 		{"two tokens with one id", func(j object) { vocab(j)["zebra"] = 5 }, []string{`"zebra"`, "the same id 5"}},
-		{"negative id", func(j object) { vocab(j)["zebra"] = -1 }, []string{"byte ", "an id, a whole number from 0"}},
+		{"negative id", func(j object) { vocab(j)["zebra"] = -1 }, []string{"byte ", "an id, a non-negative integer"}},
 		{"huge id", func(j object) { vocab(j)["zebra"] = 1 << 30 }, []string{`"zebra"`, "1073741824", "out of range"}},
 		{"id beyond 32 bits", func(j object) { vocab(j)["zebra"] = 1 << 40 },
-			[]string{"byte ", "an id, a whole number from 0"}},
-		{"fractional id", func(j object) { vocab(j)["zebra"] = 700.5 }, []string{"byte ", "700.5", "a whole number"}},
-		{"id as text", func(j object) { vocab(j)["zebra"] = "700" }, []string{"byte ", "a whole number"}},
+			[]string{"byte ", "an id, a non-negative integer"}},
+		{"fractional id", func(j object) { vocab(j)["zebra"] = 700.5 }, []string{"byte ", "700.5", "a non-negative integer"}},
+		{"id as text", func(j object) { vocab(j)["zebra"] = "700" }, []string{"byte ", "a non-negative integer"}},
 		{"merge of an absent token", func(j object) { j["model"].(object)["merges"] = []any{"Q zzz"} },
 			[]string{"merge 0", `"Q"`, `"zzz"`}},
 		{"merge to an absent token", func(j object) { j["model"].(object)["merges"] = []any{"Q Q"} },
@@ -195,7 +195,7 @@ func TestContradictions(t *testing.T) {
 		{"merge of an empty list", func(j object) { j["model"].(object)["merges"] = []any{[]any{}} },
 			[]string{"a merge of 0 tokens"}},
 		{"merge of a number", func(j object) { j["model"].(object)["merges"] = []any{5} },
-			[]string{"an array should be"}},
+			[]string{"expected an array"}},
 		{"merge outside the alphabet", func(j object) { j["model"].(object)["merges"] = []any{[]any{"日", "本"}} },
 			[]string{"merge 0", `"日"`}},
 		{"empty added token", func(j object) { addToken(j, object{"id": 800, "content": ""}) },
@@ -216,7 +216,7 @@ func TestContradictions(t *testing.T) {
 			[]string{"added_tokens", "1099511627776"}},
 		{"template without the text", func(j object) {
 			j["post_processor"] = object{"type": "TemplateProcessing", "single": []any{}}
-		}, []string{"no place for the text"}},
+		}, []string{"no Sequence for the text"}},
 		{"template with a token that it does not explain", func(j object) {
 			j["post_processor"] = object{"type": "TemplateProcessing",
 				"single": []any{object{"SpecialToken": object{"id": "<x>"}}}}
@@ -225,11 +225,11 @@ func TestContradictions(t *testing.T) {
 			j["post_processor"] = object{"type": "TemplateProcessing", "single": []any{
 				object{"SpecialToken": object{"id": "<x>"}}, object{"Sequence": object{"id": "A"}}},
 				"special_tokens": object{"<x>": object{"id": "<x>", "ids": []any{-3}, "tokens": []any{"<x>"}}}}
-		}, []string{"id -3", "around the text"}},
+		}, []string{"id -3", "post-processor adds"}},
 		{"pattern that is none", func(j object) {
 			j["pre_tokenizer"] = object{"type": "Sequence", "pretokenizers": []any{
 				object{"type": "Split", "pattern": object{"Regex": "(a"}, "behavior": "Isolated"}}}
-		}, []string{"the pattern of a Split", "(a"}},
+		}, []string{"Split pattern", "(a"}},
 		{"no model", func(j object) { delete(j, "model") }, []string{"it has no model"}},
 	} {
 		j := base(t, "gpt2")
@@ -238,7 +238,7 @@ func TestContradictions(t *testing.T) {
 	}
 }
 
-// A value of another type than the format has, at any place, is refused and the place named.
+// A value of the wrong type, at any place, is an error that names the place.
 func TestWrongTypes(t *testing.T) {
 	wrong := []any{"text", 7.0, true, []any{"x"}, object{"x": 1.0}}
 	var walk func(whole object, value any, key string, set func(any), path string)
@@ -260,8 +260,8 @@ func TestWrongTypes(t *testing.T) {
 		switch value := value.(type) {
 		case object:
 			for i, k := range slices.Sorted(maps.Keys(value)) {
-				// Nothing is said of: the template for two texts; truncation and padding; the names
-				// of parts of a vocabulary beyond the first two.
+				// Not checked: the template for two texts; truncation and padding; the names of
+				// parts of a vocabulary beyond the first two.
 				if k == "pair" || key == "vocab" && i > 1 {
 					continue
 				}
@@ -297,7 +297,7 @@ func TestWrongTypes(t *testing.T) {
 	}
 }
 
-// What is stored of truncation and padding is no part of what a text's ids are.
+// Truncation and padding do not change ids.
 func TestTruncationAndPaddingAreIgnored(t *testing.T) {
 	j := base(t, "gpt2")
 	plain, err := Parse(bytes.NewReader(encodeJSON(t, j)))
@@ -317,7 +317,7 @@ func TestTruncationAndPaddingAreIgnored(t *testing.T) {
 	}
 }
 
-// A file takes a few times its own size of memory, whatever it repeats.
+// A file takes a few times its own size in memory, even if it repeats members.
 func TestRepetitionsTakeLittleMemory(t *testing.T) {
 	const n = 500_000
 	for name, tc := range map[string]struct{ key, open, unit, close string }{
@@ -351,7 +351,7 @@ func TestRepetitionsTakeLittleMemory(t *testing.T) {
 	refused(t, "many members", []byte("{"+members.String()+`"a":0}`), "more than 100 members")
 }
 
-// A file that ends too early is refused wherever it ends.
+// A truncated file is an error, for every length.
 func TestTruncated(t *testing.T) {
 	for _, name := range []string{"llama3", "options"} {
 		data, err := os.ReadFile(ownPath(name))
@@ -361,19 +361,19 @@ func TestTruncated(t *testing.T) {
 		data = bytes.TrimSpace(data)
 		for n := 0; n < len(data); n += 1 + n/500 { // closely where the small things are
 			if _, err := Parse(bytes.NewReader(data[:n])); err == nil || !strings.HasPrefix(err.Error(),
-				"tokenizer: this is no tokenizer.json: ") {
+				"tokenizer: not a tokenizer.json: ") {
 				t.Fatalf("%s: %d of %d bytes: %v", name, n, len(data), err)
 			}
 		}
 		for n := range 300 {
 			if _, err := Parse(bytes.NewReader(data[:len(data)-n-1])); err == nil || !strings.Contains(err.Error(),
-				"this is no tokenizer.json: ") {
+				"not a tokenizer.json: ") {
 				t.Fatalf("%s: all but %d bytes: %v", name, n+1, err)
 			}
 		}
 		if _, err := Parse(bytes.NewReader(append(data, '}'))); err == nil || !strings.Contains(err.Error(),
-			"where the end should be") {
-			t.Errorf("%s: something behind the end: %v", name, err)
+			"expected the end") {
+			t.Errorf("%s: trailing data: %v", name, err)
 		}
 		zipped := gzipped(t, data)
 		if _, err := Parse(bytes.NewReader(zipped)); err != nil {
@@ -400,34 +400,34 @@ func gzipped(t testing.TB, data []byte) []byte {
 	return b.Bytes()
 }
 
-// Text that is no JSON, or JSON of a kind that readers take differently.
+// Invalid JSON, and JSON that readers interpret differently.
 func TestNoTokenizer(t *testing.T) {
 	for _, tc := range []struct{ name, data, says string }{
 		{"empty", "", "the file ends after 0 bytes"},
 		{"white space", " \n ", "the file ends after 3 bytes"},
-		{"null", "null", "an object should be"},
-		{"a list", "[]", "an object should be"},
+		{"null", "null", "expected an object"},
+		{"a list", "[]", "expected an object"},
 		{"an empty object", "{}", "it has no model"},
-		{"not UTF-8", "{\"version\":\"\xff\"}", "not UTF-8"},
+		{"not valid UTF-8", "{\"version\":\"\xff\"}", "not valid UTF-8"},
 		{"a model that is none", `{"model":5}`, "it has no model"},
-		{"a key twice", `{"version":"1.0","version":"1.0"}`, `"version" is there twice`},
-		{"a key of the model twice", `{"model":{"type":"BPE","type":"BPE"}}`, `"type" is there twice`},
-		{"two models", `{"model":{"type":"BPE"},"model":{"type":"BPE"}}`, `"model" is there twice`},
+		{"a key twice", `{"version":"1.0","version":"1.0"}`, `"version" is repeated`},
+		{"a key of the model twice", `{"model":{"type":"BPE","type":"BPE"}}`, `"type" is repeated`},
+		{"two models", `{"model":{"type":"BPE"},"model":{"type":"BPE"}}`, `"model" is repeated`},
 		{"a token twice", `{"model":{"type":"BPE","vocab":{"a":0,"a":1},"merges":[]},
 			"decoder":{"type":"ByteLevel"},"pre_tokenizer":{"type":"ByteLevel"}}`, `"a" has two ids, 0 and 1`},
 		{"deep nesting", `{"normalizer":` + strings.Repeat("[", 1000) + strings.Repeat("]", 1000) + `}`,
 			"levels of nesting"},
 		{"deep nesting without end", `{"x":` + strings.Repeat(`{"a":`, 100000), "levels of nesting"},
-		{"a bracket too many", `{"x":]}`, "a value should be"},
-		{"no colon", `{"x" 1}`, "a colon should be"},
-		{"no comma", `{"model":{"vocab":{"a":0 "b":1}}}`, "a comma or } should be"},
-		{"a comma too many", `{"model":{"vocab":{"a":0,}}}`, "a string should be"},
+		{"a bracket too many", `{"x":]}`, "expected a value"},
+		{"no colon", `{"x" 1}`, "expected a colon"},
+		{"no comma", `{"model":{"vocab":{"a":0 "b":1}}}`, "expected a comma or }"},
+		{"a comma too many", `{"model":{"vocab":{"a":0,}}}`, "expected a string"},
 		{"a bad escape", `{"model":{"vocab":{"\x":0}}}`, "invalid character 'x'"},
-		{"a line break in a string", "{\"a\nb\":1}", "a character of a string should be"},
+		{"a line break in a string", "{\"a\nb\":1}", "expected a character of a string"},
 		{"no word of JSON", `{"model":{"type":"BPE","vocab":{},"merges":[]},"version":tru}`,
-			`this is no tokenizer.json: "version": invalid character`},
+			`not a tokenizer.json: "version": invalid character`},
 		{"no object of JSON", `{"model":{"type":"BPE","vocab":{},"merges":[]},"decoder":{("type":"ByteLevel"}}`,
-			`this is no tokenizer.json: "decoder": invalid character '('`},
+			`not a tokenizer.json: "decoder": invalid character '('`},
 	} {
 		refused(t, tc.name, []byte(tc.data), tc.says)
 	}
@@ -440,7 +440,7 @@ func TestNoTokenizer(t *testing.T) {
 	}
 }
 
-// A small file that unzips to a large one is read up to the limit and no further.
+// Reading a small file that unzips to a large one stops at the limit.
 func TestUnzipLimit(t *testing.T) {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
@@ -457,7 +457,7 @@ func TestUnzipLimit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if data, err := readAll(r, 2<<20); err == nil || !strings.Contains(err.Error(), "more than 2 MB") {
+	if data, err := readAll(r, 2<<20); err == nil || !strings.Contains(err.Error(), "larger than 2 MB") {
 		t.Errorf("%d bytes, %v", len(data), err)
 	}
 	if r.Close() != nil || b.Len() == 0 {
@@ -465,7 +465,7 @@ func TestUnzipLimit(t *testing.T) {
 	}
 }
 
-// Of two merges of the same tokens the later gives the rank, as in Hugging Face's library: ids by
+// A later merge of the same tokens replaces the earlier one, as in Hugging Face's library: ids by
 // tokenizers 0.22.1.
 func TestDuplicateMerges(t *testing.T) {
 	for _, tc := range []struct {
@@ -499,7 +499,7 @@ func TestDuplicateMerges(t *testing.T) {
 	}
 }
 
-// GGUF metadata that cannot be right is refused with what is wrong.
+// Invalid GGUF metadata is an error that names the cause.
 func TestHostileVocab(t *testing.T) {
 	for _, tc := range []struct {
 		name  string

@@ -16,12 +16,12 @@ import (
 	"github.com/npukit/npukit/internal/readfile"
 )
 
-// file is tokenizer.json without the model and the added tokens.
+// file is a tokenizer.json without the model and the added tokens.
 type file struct {
 	Version       string          `json:"version"`
 	Truncation    json.RawMessage `json:"truncation"`   // ignored, see steps
 	Padding       json.RawMessage `json:"padding"`      // ignored
-	AddedTokens   []struct{}      `json:"added_tokens"` // null: what is a list is read by scanAdded
+	AddedTokens   []struct{}      `json:"added_tokens"` // null; scanAdded reads lists
 	Normalizer    *step           `json:"normalizer"`
 	PreTokenizer  *step           `json:"pre_tokenizer"`
 	PostProcessor *step           `json:"post_processor"`
@@ -50,15 +50,14 @@ type bpeModel struct {
 	IgnoreMerges            bool     `json:"ignore_merges"`
 }
 
-// maxFile bounds a tokenizer.json, also when it is unzipped; the largest published ones have 35 MB.
+// maxFile bounds a tokenizer.json, also after unzipping. The largest published files have 35 MB.
 const maxFile = 128 << 20
 
-// maxSettings bounds what a tokenizer.json holds beside vocabulary, merges and added tokens, in
-// bytes: 2 to 12 KB in those published. A character of JSON can become a hundred bytes of memory
-// there, as it cannot in the lists.
+// maxSettings bounds the size in bytes of a tokenizer.json without vocabulary, merges and added
+// tokens. Published files have 2 to 12 KB. A byte of JSON can take a hundred bytes of memory there.
 const maxSettings = 1 << 20
 
-// Open reads a tokenizer.json, gzipped or not. It looks at no other file: see [OpenFolder].
+// Open reads a tokenizer.json, gzipped or not. It reads no other file: see [OpenFolder].
 func Open(path string) (*Tokenizer, error) { return openFile(path, nil) }
 
 func openFile(path string, decoder []addedToken) (*Tokenizer, error) {
@@ -94,7 +93,7 @@ func Parse(r io.Reader) (*Tokenizer, error) {
 	return t, nil
 }
 
-// read reads all, unzipped.
+// read reads all of r and unzips it if necessary.
 func read(r io.Reader) ([]byte, error) {
 	data, err := readAll(r, maxFile)
 	if err == nil {
@@ -132,16 +131,16 @@ func readAll(r io.Reader, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	if int64(b.Len()) > limit {
-		return nil, fmt.Errorf("more than %d MB: this is no tokenizer.json", limit>>20)
+		return nil, fmt.Errorf("larger than %d MB: not a tokenizer.json", limit>>20)
 	}
 	return b.Bytes(), nil
 }
 
-// parse makes a tokenizer of a tokenizer.json and the tokens of an added_tokens_decoder. Its errors
-// do not name the package.
+// parse returns the tokenizer of a tokenizer.json with the tokens of an added_tokens_decoder. Its
+// errors do not have the prefix of the package.
 func parse(data []byte, decoder []addedToken) (*Tokenizer, error) {
 	if !utf8.Valid(data) {
-		return nil, errors.New("this is no tokenizer.json: it is not UTF-8")
+		return nil, errors.New("not a tokenizer.json: it is not valid UTF-8")
 	}
 	var (
 		s        = &scanner{text: string(data)}
@@ -173,10 +172,10 @@ func parse(data []byte, decoder []addedToken) (*Tokenizer, error) {
 		return nil, known.error
 	}
 	if err != nil {
-		return nil, fmt.Errorf("this is no tokenizer.json: %w", err)
+		return nil, fmt.Errorf("not a tokenizer.json: %w", err)
 	}
 	if model == nil {
-		return nil, errors.New("this is no tokenizer.json: it has no model")
+		return nil, errors.New("not a tokenizer.json: it has no model")
 	}
 	if err := p.model(model); err != nil {
 		return nil, err
@@ -194,12 +193,12 @@ func parse(data []byte, decoder []addedToken) (*Tokenizer, error) {
 	return p.build()
 }
 
-// once refuses a key that came before: readers differ in which of the two they take.
+// once rejects repeated keys, because JSON readers differ in which value they use.
 type once map[string]bool
 
 func (o once) check(key string) error {
 	if o[key] {
-		return fmt.Errorf("%q is there twice", key)
+		return fmt.Errorf("%q is repeated", key)
 	}
 	if len(o) == maxMembers {
 		return fmt.Errorf("an object has more than %d members", maxMembers)
@@ -208,8 +207,8 @@ func (o once) check(key string) error {
 	return nil
 }
 
-// maxMembers bounds the members of an object that has a fixed set of them; the model of a
-// SentencePiece tokenizer has the most, some ten.
+// maxMembers bounds the members of an object that has a fixed set of them. The largest is the model
+// of a SentencePiece tokenizer, with about ten.
 const maxMembers = 100
 
 // strictMembers decodes members into a struct, strictly.
@@ -219,31 +218,31 @@ func strictMembers(members map[string]json.RawMessage, into any) error {
 		size += len(value)
 	}
 	if size > maxSettings {
-		return &UnsupportedError{fmt.Sprintf("a tokenizer.json with more than %d KB beside vocabulary, merges and "+
+		return &UnsupportedError{fmt.Sprintf("a tokenizer.json with more than %d KB outside vocabulary, merges and "+
 			"added tokens", maxSettings>>10)}
 	}
 	for _, key := range slices.Sorted(maps.Keys(members)) {
 		var value json.RawMessage
-		if err := json.Unmarshal(members[key], &value); err != nil { // Marshal would say it in the words of its types
-			return fmt.Errorf("this is no tokenizer.json: %q: %w", key, err)
+		if err := json.Unmarshal(members[key], &value); err != nil { // a better error than Marshal's
+			return fmt.Errorf("not a tokenizer.json: %q: %w", key, err)
 		}
 	}
 	data, err := json.Marshal(members)
 	if err != nil {
-		return fmt.Errorf("this is no tokenizer.json: %w", err)
+		return fmt.Errorf("not a tokenizer.json: %w", err)
 	}
 	return strict("", data, into)
 }
 
-// strict decodes an object that stands at some place into a struct. A member that the struct does
-// not have is unsupported, as who wrote it meant something by it.
+// strict decodes an object into a struct. place is its path in the file. A member that the struct
+// lacks is unsupported, because it may change the ids.
 func strict(place string, data []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	err := d.Decode(into)
 	if err == nil {
 		if _, more := d.Token(); more != io.EOF {
-			err = errors.New("something stands behind a value")
+			err = errors.New("trailing data after a value")
 		}
 	}
 	if err != nil {
@@ -251,15 +250,15 @@ func strict(place string, data []byte, into any) error {
 			return &UnsupportedError{"the field " + field}
 		}
 		if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
-			return fmt.Errorf("this is no tokenizer.json: %q is of the wrong type: %s",
+			return fmt.Errorf("not a tokenizer.json: %q is of the wrong type: %s",
 				strings.Trim(place+"."+wrong.Field, "."), wrong.Value)
 		}
-		return fmt.Errorf("this is no tokenizer.json: %w", err)
+		return fmt.Errorf("not a tokenizer.json: %w", err)
 	}
 	return nil
 }
 
-// fieldError passes through the scanner an error that says itself what the file is.
+// fieldError is an error that parse returns without a prefix.
 type fieldError struct{ error }
 
 // scanAdded reads the added tokens one by one.
@@ -273,7 +272,7 @@ func (p *parts) scanAdded(s *scanner) error {
 		if err := strict("added_tokens", []byte(value), &a); err != nil {
 			return &fieldError{err}
 		}
-		if a.Content == "" { // here, because few bytes make many of these
+		if a.Content == "" { // checked here, because a small file can have many
 			return &fieldError{errEmpty(a.ID)}
 		}
 		p.added = append(p.added, a)
@@ -283,7 +282,7 @@ func (p *parts) scanAdded(s *scanner) error {
 
 func errEmpty(id int32) error { return fmt.Errorf("the added token %d is empty", id) }
 
-// scanModel reads vocabulary and merges, and gives the other members.
+// scanModel reads vocabulary and merges, and returns the other members.
 func (p *parts) scanModel(s *scanner) (map[string]json.RawMessage, error) {
 	rest, seen := map[string]json.RawMessage{}, once{}
 	return rest, s.object(func(key string) error {
@@ -339,8 +338,8 @@ func scanMerge(s *scanner) (m [2]string, err error) {
 	return m, err
 }
 
-// cutMerge parts "a b". A space cannot be in either, since the byte-level alphabet writes it
-// otherwise.
+// cutMerge splits "a b". Neither part can have a space, because the byte-level alphabet writes it
+// as U+0120.
 func cutMerge(s string) (left, right string, err error) {
 	left, right, ok := strings.Cut(s, " ")
 	if !ok || left == "" || right == "" || strings.Contains(right, " ") {
@@ -349,12 +348,12 @@ func cutMerge(s string) (left, right string, err error) {
 	return left, right, nil
 }
 
-// model checks what is said of the model besides vocabulary and merges.
+// model checks the members of the model other than vocabulary and merges.
 func (p *parts) model(members map[string]json.RawMessage) error {
 	var kind string
 	if raw, ok := members["type"]; ok {
 		if err := json.Unmarshal(raw, &kind); err != nil {
-			return fmt.Errorf("this is no tokenizer.json: the type of the model: %w", err)
+			return fmt.Errorf("not a tokenizer.json: the type of the model: %w", err)
 		}
 	}
 	if kind != "BPE" {

@@ -6,23 +6,23 @@ import (
 	"math/rand/v2"
 )
 
-// mergeTable finds the merge of two ids. It is a hash table with open addressing, 16 bytes a slot,
-// made for one thing: nearly all time of an encoding is spent in find.
+// mergeTable maps pairs of ids to their merge. It is a hash table with open addressing and 16-byte
+// slots, because encoding spends most of its time in find.
 type mergeTable struct {
 	slots []mergeSlot
 	shift int
-	// multiplier spreads the keys (multiply-shift, Dietzfelbinger et al. 1997). It is drawn at
-	// random, so that no file can be made whose merges all meet in one slot.
+	// multiplier hashes the keys (multiply-shift, Dietzfelbinger et al. 1997). It is random, so
+	// that no file can force collisions.
 	multiplier uint64
 }
 
 type mergeSlot struct {
 	left, right int32
 	id          int32
-	place       int32 // rank + 1, or 0 in a slot that is empty
+	place       int32 // rank + 1, or 0 in an empty slot
 }
 
-// noMerge is the rank of what does not merge.
+// noMerge is the rank of a pair without a merge.
 const noMerge = int32(math.MaxInt32)
 
 func newMergeTable(merges int) *mergeTable {
@@ -41,13 +41,13 @@ func (t *mergeTable) slot(left, right int32) *mergeSlot {
 	}
 }
 
-// add enters a merge. Of two with the same parts the later counts, as in Hugging Face's library,
-// whose map is overwritten.
+// add adds a merge. A later merge of the same pair replaces the earlier one, as in Hugging Face's
+// library.
 func (t *mergeTable) add(left, right, rank, id int32) {
 	*t.slot(left, right) = mergeSlot{left, right, id, rank + 1}
 }
 
-// find gives the rank of a merge, or noMerge, and the id of its result.
+// find returns the rank and the result of a merge, or noMerge.
 func (t *mergeTable) find(left, right int32) (rank, id int32) {
 	s := t.slot(left, right)
 	if s.place == 0 {
@@ -56,13 +56,13 @@ func (t *mergeTable) find(left, right int32) (rank, id int32) {
 	return s.place - 1, s.id
 }
 
-// mergeHeap is a priority queue of merges that are possible: rank in the upper half, position in
-// the lower, the least first. (container/heap would box each into an interface.)
+// mergeHeap is a priority queue of possible merges: rank in the upper half, position in the lower,
+// least first. container/heap would box each into an interface.
 type mergeHeap []uint64
 
 func candidate(rank, at int32) uint64 { return uint64(rank)<<32 | uint64(uint32(at)) }
 
-// order makes a heap of any slice.
+// order establishes the heap order.
 func (h mergeHeap) order() {
 	for i := len(h)/2 - 1; i >= 0; i-- {
 		h.down(i)

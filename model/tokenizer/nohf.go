@@ -2,6 +2,6 @@
 
 package tokenizer
 
-// openOther has nothing to offer for a tokenizer.json that Open does not support, and gives Open's
-// reason.
+// openOther returns the reason why Open does not support a file. In a build with the tag
+// hftokenizers it opens the file with Hugging Face's library.
 func openOther(_ string, _ []addedToken, reason error) (Coder, error) { return nil, reason }

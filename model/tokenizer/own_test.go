@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// own are the tokenizers of testdata, all with the same small vocabulary, and the name under which
-// a GGUF file would ask for what they do; those without one ask for more than a GGUF file can say.
+// own are the tokenizers of testdata, all with the same small vocabulary, with the name of the
+// equivalent GGUF pre-tokenizer. Those without one use features that GGUF cannot express.
 var own = []struct{ name, pre string }{
 	{"llama3", "llama-bpe"}, {"qwen2", "qwen2"}, {"gpt2", "gpt-2"}, {"smollm2", "smollm"}, {"options", ""},
 	{"o200k", ""},
@@ -28,7 +28,7 @@ func openOwn(t testing.TB, name string) *Tokenizer {
 	return tok
 }
 
-// ownVectors are references by Hugging Face's library, see testdata/make.py.
+// ownVectors are references by Hugging Face's library: see testdata/make.py.
 type ownVectors struct {
 	Cases []struct {
 		Text    string
@@ -56,7 +56,7 @@ func readOwnVectors(t *testing.T, name string) (v ownVectors) {
 	return v
 }
 
-// Ids and decoded text are those of Hugging Face's library, from tokenizer.json and from GGUF
+// Ids and decoded text agree with Hugging Face's library, from tokenizer.json and from GGUF
 // metadata.
 func TestOwnVectors(t *testing.T) {
 	for _, o := range own {
@@ -117,7 +117,7 @@ func digest(ids []int32) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Bytes that are no UTF-8 are encoded as the U+FFFD that stands for them.
+// Invalid UTF-8 is encoded as U+FFFD.
 func TestInvalidUTF8(t *testing.T) {
 	var cases [][2]string // bytes in hexadecimal, text by Python's bytes.decode(errors="replace")
 	readJSON(t, filepath.Join("testdata", "lossy.json"), &cases)
@@ -138,7 +138,7 @@ func TestInvalidUTF8(t *testing.T) {
 		if got := lossy(bytes); got != c[1] {
 			t.Errorf("lossy(% x) = %+q, want %+q", bytes, got, c[1])
 		}
-		// The same when each byte is a token of its own.
+		// The same if each byte is a token of its own.
 		var ids []int32
 		for _, b := range bytes {
 			ids = append(ids, tok.bpe.bytes[b])

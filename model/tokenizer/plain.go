@@ -14,8 +14,8 @@ import (
 // Span is the byte range [Start, End) of a text.
 type Span struct{ Start, End int }
 
-// checkSpans returns an error unless spans are sorted, disjoint and within a text of size bytes.
-// It drops the empty ones, which no token can overlap.
+// checkSpans returns an error unless spans are sorted, disjoint and within a text of size bytes. It
+// drops empty spans, which no token can overlap.
 func checkSpans(spans []Span, size int) ([]Span, error) {
 	end, empty := 0, false
 	for i, s := range spans {
@@ -44,17 +44,16 @@ func clipSpans(spans []Span, from, to int) []Span {
 	return list
 }
 
-// spanCursor answers questions about ascending positions of a text.
+// spanCursor searches spans at ascending positions of a text.
 type spanCursor []Span
 
-// overlaps reports whether [from, to) overlaps a span. From must not decrease between calls.
+// overlaps reports whether [from, to) overlaps a span. from must not decrease between calls.
 func (c *spanCursor) overlaps(from, to int) bool {
 	c.pass(from)
 	return len(*c) > 0 && (*c)[0].Start < to
 }
 
-// free returns how many bytes from at on lie before the next span; a text without one has size
-// bytes.
+// free returns the number of bytes from at to the next span, or to the end of a text of size bytes.
 func (c *spanCursor) free(at, size int) int {
 	if c.pass(at); len(*c) > 0 {
 		return max(0, (*c)[0].Start-at)
@@ -105,15 +104,15 @@ func lossyPlain(text string, spans []Span) (string, []Span) {
 	return out.text.String(), out.spans
 }
 
-// nfcPlain is nfc for a text with spans. A character is in a span if one of those that it was
-// composed of was.
+// nfcPlain is nfc for a text with spans. A character is in a span if one of the characters that it
+// was composed of was.
 func nfcPlain(s string, spans []Span) (string, []Span) {
 	if len(spans) == 0 || norm.NFC.IsNormalString(s) {
 		return nfc(s), spans
 	}
 	var out plainWriter
 	cursor := spanCursor(spans)
-	var list []placed // since the last young mark
+	var list []placed // since the last newer mark
 	flush := func() {
 		for _, c := range composeList(orderMarks(list)) {
 			out.write(c.r, c.plain)
@@ -122,7 +121,7 @@ func nfcPlain(s string, spans []Span) (string, []Span) {
 	}
 	for i, r := range s {
 		plain := cursor.overlaps(i, i+utf8.RuneLen(r))
-		if unicode.Is(youngMarks, r) {
+		if unicode.Is(newMarks, r) {
 			flush()
 			out.write(r, plain)
 			continue

@@ -10,8 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// randomSpans cuts a text of n bytes into up to five spans with gaps between, some of them empty or
-// adjacent.
+// randomSpans returns up to five spans of a text of n bytes, some of them empty or adjacent.
 func randomSpans(rng *rand.Rand, n int) []Span {
 	cuts := make([]int, 2*rng.IntN(6))
 	for i := range cuts {
@@ -25,7 +24,7 @@ func randomSpans(rng *rand.Rand, n int) []Span {
 	return spans
 }
 
-// mask tells for each byte of a text whether a span has it.
+// mask reports for each byte of a text whether it is in a span.
 func mask(spans []Span, n int) []bool {
 	m := make([]bool, n)
 	for _, s := range spans {
@@ -36,15 +35,16 @@ func mask(spans []Span, n int) []bool {
 	return m
 }
 
-// piece is what cut emits. That of a token is its id alone: white space may be taken by two tokens.
+// piece is an emitted piece. A token has only its id, because two tokens may strip the same white
+// space.
 type piece struct {
 	text string
 	at   int
 	id   int32
 }
 
-// cutSlowly is the definition of cut: at each place the longest of all tokens that stand there and
-// are blank or have no byte in a span.
+// cutSlowly is the definition of cut: at each position the longest token that is blank or has no
+// byte in a span.
 func cutSlowly(tokens []added, text string, inside []bool) (pieces []piece) {
 	start := 0
 	for i := 0; i < len(text); {
@@ -93,14 +93,14 @@ func cutSlowly(tokens []added, text string, inside []bool) (pieces []piece) {
 	return pieces
 }
 
-// encodeSlowly is the definition of Encode with spans and NoSpecial: what lies between added tokens
-// is encoded by a tokenizer that has none.
+// encodeSlowly is the definition of Encode with spans and NoSpecial: a tokenizer without added
+// tokens encodes the text between them.
 func encodeSlowly(t testing.TB, tok *Tokenizer, text string, spans []Span) (ids []int32) {
 	t.Helper()
 	bare := *tok
 	bare.before, bare.after, bare.nfc = &matcher{}, &matcher{}, false
 	inside := mask(spans, len(text))
-	var valid strings.Builder // the text with U+FFFD for what is malformed
+	var valid strings.Builder // the text with U+FFFD for malformed parts
 	var validInside []bool
 	for i := 0; i < len(text); {
 		r, n := utf8.DecodeRuneInString(text[i:])
@@ -146,7 +146,7 @@ func encodeSlowly(t testing.TB, tok *Tokenizer, text string, spans []Span) (ids 
 	return ids
 }
 
-// Pieces are those of the definition, whatever the tokens, the text and the spans.
+// Pieces agree with the definition, for random tokens, texts and spans.
 func TestPlainMatcher(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	random := func(n int) string {
@@ -205,8 +205,8 @@ func TestPlainMatcher(t *testing.T) {
 	}
 }
 
-// plainParts are parts of texts in which added tokens, invalid UTF-8 and characters that compose
-// meet.
+// plainParts are parts of texts that combine added tokens, invalid UTF-8 and characters that
+// compose.
 var plainParts = []string{"<bos>", "<|im_start|>", "<|im_end|>", "<|im", "|>", "<|im|>", "<left>", "<right>", "<both>",
 	" ", "\n", "word", "strip", "Caf", "Cafe", "é", "e\u0301", "\u0301", "Ou", "\u0300", "O", "u", "u\u0316\u0300",
 	"\u0338", "日", "本", "日本", "\u11a8", "\u1100\u1161", "\u0afd", "\u08d4",
@@ -222,8 +222,8 @@ func randomParts(rng *rand.Rand) string {
 	return b.String()
 }
 
-// Ids are those of the definition, for every tokenizer of our own, invalid UTF-8 and NFC included;
-// and spans change nothing that holds no added token.
+// Ids agree with the definition, for every tokenizer in own, with invalid UTF-8 and NFC; spans have
+// no effect if they hold no added token.
 func TestPlainEncode(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for _, o := range own {
@@ -253,9 +253,8 @@ func TestPlainEncode(t *testing.T) {
 	}
 }
 
-// A token that a text cannot forge: whole, begun outside, ended outside, or made by normalisation
-// and by the replacement of invalid UTF-8. What a template has written is found next to any
-// content.
+// Content cannot forge a token: whole, started or ended outside, or made by normalization or by
+// replacing invalid UTF-8. Tokens of the template are found next to any content.
 func TestPlain(t *testing.T) {
 	tok := openOwn(t, "options")
 	id := func(token string) int32 {
@@ -276,7 +275,7 @@ func TestPlain(t *testing.T) {
 		{"begun outside", "<|im_⟦end|>⟧", []string{"<|im"}},
 		{"ended outside", "⟦<|im_⟧end|>", nil},
 		{"one byte inside", "<|im_⟦e⟧nd|>", []string{"<|im"}},
-		{"behind a forged one", "⟦<bos>⟧<eos>", []string{"<eos>"}},
+		{"after a forged one", "⟦<bos>⟧<eos>", []string{"<eos>"}},
 		{"content cannot lengthen a token", "<|im⟦|>⟧", []string{"<|im"}},
 		{"composed of content", "Caf⟦e\u0301⟧", nil},
 		{"completed by content", "Cafe⟦\u0301⟧", nil},
@@ -318,7 +317,7 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-// id0 is the smallest id of an added token.
+// id0 returns the smallest id of an added token.
 func id0(tok *Tokenizer) int32 {
 	low := int32(tok.Size())
 	for _, m := range []*matcher{tok.before, tok.after} {
@@ -367,10 +366,10 @@ func TestNFCPlain(t *testing.T) {
 		{"e\u0301a", []Span{{3, 4}}, "éa", ".x"},
 		{"x\u0301e\u0301", []Span{{1, 3}}, "x\u0301é", ".x."},
 		{"a\u0301\u0316", []Span{{3, 5}}, "á\u0316", ".x"}, // reordered, then composed over
-		// decomposed, reordered, composed otherwise
+		// decomposed, reordered, recomposed
 		{"é\u0323", []Span{{2, 4}}, "ẹ\u0301", "x."},
 		{"\u1100\u1161\u11a8a", []Span{{6, 9}}, "각a", "x."},                // Hangul
-		{"e\u0afd\u0301e\u0301", []Span{{7, 8}}, "e\u0afd\u0301é", "...x"}, // a young mark ends what composes
+		{"e\u0afd\u0301e\u0301", []Span{{7, 8}}, "e\u0afd\u0301é", "...x"}, // a newer mark ends composition
 	} {
 		got, spans := nfcPlain(tc.text, tc.spans)
 		inside, marks := mask(spans, len(got)), ""
@@ -403,7 +402,7 @@ func TestNFCPlain(t *testing.T) {
 	}
 }
 
-// Spans that make no sense are an error that names them.
+// Invalid spans are an error that names them.
 func TestPlainErrors(t *testing.T) {
 	tok := openOwn(t, "gpt2")
 	for _, spans := range [][]Span{{{-1, 2}}, {{2, 1}}, {{0, 4}}, {{0, 2}, {1, 3}}, {{2, 3}, {0, 1}}, {{4, 4}}} {
@@ -417,8 +416,8 @@ func TestPlainErrors(t *testing.T) {
 	}
 }
 
-// The published tokenizers find what a template has written and nothing of what stands in a span; a
-// text comes back whole either way.
+// The published tokenizers find the tokens of a template and none inside a span; the text decodes
+// unchanged either way.
 func TestPlainPublished(t *testing.T) {
 	for _, family := range families {
 		rng := rand.New(rand.NewPCG(9, 10))
@@ -446,7 +445,7 @@ func TestPlainPublished(t *testing.T) {
 	}
 }
 
-// Spans cost no more than the text, however many there are.
+// Any number of spans costs linear time.
 func TestPlainTime(t *testing.T) {
 	tok := openOwn(t, "options")
 	text := strings.Repeat("e\u0301 <bos>", 20_000)

@@ -7,18 +7,17 @@ import (
 	"strings"
 )
 
-// scanner walks through JSON. A tokenizer.json is some 10 MB of vocabulary and merges and 2 KB of
-// everything else: the scanner reads the former without making a value of each, and hands the
-// latter to encoding/json.
+// scanner is a JSON tokenizer for the 10 MB of vocabulary and merges in a tokenizer.json, which it
+// reads without allocating a value for each. The other 2 KB go to encoding/json.
 type scanner struct {
 	text string
 	at   int
 }
 
-// maxDepth bounds the nesting of what is skipped; published files have some seven levels.
+// maxDepth bounds the nesting of skipped values. Published files have about seven levels.
 const maxDepth = 100
 
-// peek is the first byte of the next value or sign, 0 at the end.
+// peek returns the first byte of the next token, or 0 at the end.
 func (s *scanner) peek() byte {
 	for s.at < len(s.text) {
 		switch c := s.text[s.at]; c {
@@ -31,7 +30,7 @@ func (s *scanner) peek() byte {
 	return 0
 }
 
-// take passes the sign c, if it is the next.
+// take consumes the byte c if it is next.
 func (s *scanner) take(c byte) bool {
 	if s.peek() != c {
 		return false
@@ -40,15 +39,15 @@ func (s *scanner) take(c byte) bool {
 	return true
 }
 
-// wrong says what was expected, and where.
+// wrong returns an error with the position and the expected syntax.
 func (s *scanner) wrong(want string) error {
 	if s.peek() == 0 {
-		return fmt.Errorf("the file ends after %d bytes, where %s should be: it is incomplete", len(s.text), want)
+		return fmt.Errorf("the file ends after %d bytes, expected %s: it is incomplete", len(s.text), want)
 	}
-	return fmt.Errorf("byte %d: %.20q, where %s should be", s.at, s.text[s.at:], want)
+	return fmt.Errorf("byte %d: %.20q, expected %s", s.at, s.text[s.at:], want)
 }
 
-// object calls member with each key, and member passes the value.
+// object calls member with each key. member must consume the value.
 func (s *scanner) object(member func(key string) error) error {
 	if !s.take('{') {
 		return s.wrong("an object")
@@ -71,7 +70,7 @@ func (s *scanner) object(member func(key string) error) error {
 	return nil
 }
 
-// array calls element at each, which passes it.
+// array calls element for each element. element must consume it.
 func (s *scanner) array(element func() error) error {
 	if !s.take('[') {
 		return s.wrong("an array")
@@ -87,7 +86,7 @@ func (s *scanner) array(element func() error) error {
 	return nil
 }
 
-// string passes a string. What it gives is part of the text, unless there were escapes in it.
+// string consumes a string. The result shares memory with the text unless the string has escapes.
 func (s *scanner) string() (string, error) {
 	if !s.take('"') {
 		return "", s.wrong("a string")
@@ -116,7 +115,7 @@ func (s *scanner) string() (string, error) {
 	return "", s.wrong("the end of a string")
 }
 
-// id passes a number that is an id.
+// id consumes a number that is a token id.
 func (s *scanner) id() (int32, error) {
 	s.peek()
 	end := s.at
@@ -125,13 +124,13 @@ func (s *scanner) id() (int32, error) {
 	}
 	n, err := strconv.ParseInt(s.text[s.at:end], 10, 32)
 	if err != nil || n < 0 {
-		return 0, s.wrong("an id, a whole number from 0")
+		return 0, s.wrong("an id, a non-negative integer")
 	}
 	s.at = end
 	return int32(n), nil
 }
 
-// raw passes any value and gives its text, in which only strings and nesting have been looked at.
+// raw consumes any value and returns its text. It checks only strings and nesting.
 func (s *scanner) raw() (string, error) {
 	s.peek()
 	start := s.at

@@ -13,13 +13,12 @@ import (
 	"github.com/dlclark/regexp2"
 )
 
-// A splitter cuts text into the words that merges stay within. It calls emit for each, in order;
-// together they are the text. Only a pattern that takes too long gives an error: in is how long it
-// may.
+// A splitter splits text into the words that merges stay within. It calls emit for each word in
+// order; together they are the text. It returns an error only if a pattern exceeds the budget.
 type splitter func(in *budget, text string, emit func(word string)) error
 
-// Patterns that real tokenizers use, as tokenizer.json writes them. Each has a splitter of our own,
-// which spares the general engine with its lookahead; tests hold these to the engine.
+// Patterns of published tokenizers, as tokenizer.json writes them. Each has a splitter in this
+// package, which is faster than the regular-expression engine; tests compare the two.
 const (
 	patternGPT2   = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
 	patternLlama3 = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|` +
@@ -28,7 +27,7 @@ const (
 		`\s*[\r\n]+|\s+(?!\S)|\s+`
 )
 
-// splitterFor gives the splitter of a pattern.
+// splitterFor returns the splitter of a pattern.
 func splitterFor(pattern string) (splitter, error) {
 	switch pattern {
 	case patternGPT2:
@@ -41,19 +40,19 @@ func splitterFor(pattern string) (splitter, error) {
 	return regexSplitter(pattern)
 }
 
-// maxPattern bounds an unknown pattern, in bytes, as compiling one takes stack by its nesting;
-// GPT-4o's has some 300.
+// maxPattern bounds an unknown pattern, in bytes, because compiling takes stack in proportion to
+// its nesting. GPT-4o's has about 300.
 const maxPattern = 8 << 10
 
-// budget is the time that one Encode may take.
+// budget is the time limit of one Encode.
 type budget struct {
 	ctx context.Context
 	end time.Time // for unknown patterns
 }
 
-// An unknown pattern may take time exponential in the length of the text. It has patternTime for a
-// whole text, and patternByte more for each byte of it: twenty times as long as GPT-4o's pattern
-// takes (half a microsecond on a machine of 2019).
+// An unknown pattern may take time exponential in the length of the text. Its limit is patternTime
+// plus patternByte per byte of the text: twenty times the time of GPT-4o's pattern (half a
+// microsecond per byte on a machine of 2019).
 const (
 	patternTime = 10 * time.Second
 	patternByte = 10 * time.Microsecond
@@ -63,10 +62,10 @@ func newBudget(ctx context.Context, text string) *budget {
 	return &budget{ctx, time.Now().Add(patternTime + time.Duration(len(text))*patternByte)}
 }
 
-// errTooLong is a pattern's time being over.
+// errTooLong is returned if a pattern exceeds the budget.
 var errTooLong = errors.New("takes too long on this text: it may need time exponential in the text's length")
 
-// left is how long an unknown pattern may go on.
+// left returns the remaining time.
 func (s *budget) left() (time.Duration, error) {
 	if err := s.ctx.Err(); err != nil {
 		return 0, err
@@ -78,17 +77,17 @@ func (s *budget) left() (time.Duration, error) {
 	return d, nil
 }
 
-// regexSplitter isolates the matches of a pattern; what lies between them are words too. Its
-// classes (\p{L}) are those of Go's Unicode tables, see unicode.go.
+// regexSplitter returns a splitter that isolates the matches of a pattern; the text between matches
+// is a word too. Its classes (\p{L}) use Go's Unicode tables, see unicode.go.
 func regexSplitter(pattern string) (splitter, error) {
 	if len(pattern) > maxPattern {
 		return nil, &UnsupportedError{fmt.Sprintf("a Split by a pattern of more than %d bytes", maxPattern)}
 	}
 	re, err := regexp2.Compile(pattern, regexp2.Unicode)
 	if err != nil {
-		return nil, fmt.Errorf("the pattern of a Split: %w", err)
+		return nil, fmt.Errorf("Split pattern: %w", err)
 	}
-	// The time for a match is the expression's own, so that whoever searches has one for himself.
+	// The time limit is a field of the expression, so each search needs its own.
 	pool := &sync.Pool{New: func() any { return regexp2.MustCompile(pattern, regexp2.Unicode) }}
 	pool.Put(re)
 	return func(in *budget, text string, emit func(string)) error {
@@ -118,7 +117,7 @@ func regexSplitter(pattern string) (splitter, error) {
 	}, nil
 }
 
-// match looks for one match in the time that is left.
+// match finds one match within the budget.
 func match(in *budget, re *regexp2.Regexp, find func() (*regexp2.Match, error)) (*regexp2.Match, error) {
 	left, err := in.left()
 	if err != nil {
@@ -126,13 +125,13 @@ func match(in *budget, re *regexp2.Regexp, find func() (*regexp2.Match, error)) 
 	}
 	re.MatchTimeout = left
 	m, err := find()
-	if err != nil { // there is no other reason, and the engine's words have the whole text
+	if err != nil { // always a timeout; the engine's message contains the whole text
 		err = errTooLong
 	}
 	return m, err
 }
 
-// class sorts characters as the patterns do.
+// class is a class of characters in the patterns.
 type class uint8
 
 const (
@@ -146,7 +145,7 @@ func classOf(r rune) class {
 	switch {
 	case r < utf8.RuneSelf:
 		return asciiClass[r]
-	case r >= 0x4e00 && r <= 0x9fff, isLetter(r): // the first are the Chinese characters, found fast
+	case r >= 0x4e00 && r <= 0x9fff, isLetter(r): // fast path for Chinese
 		return letter
 	case isNumber(r):
 		return number
@@ -170,7 +169,7 @@ var asciiClass = func() (c [utf8.RuneSelf]class) {
 	return c
 }()
 
-// at is the character at i, its class and its length; length 0 at the end.
+// at returns the character at i, its class and its length; length 0 at the end.
 func at(text string, i int) (rune, class, int) {
 	if i >= len(text) {
 		return 0, other, 0
@@ -182,7 +181,7 @@ func at(text string, i int) (rune, class, int) {
 	return r, classOf(r), n
 }
 
-// run is the end of the characters of a class from i on.
+// run returns the end of the run of characters of class c that starts at i.
 func run(text string, i int, c class) int {
 	for {
 		_, k, n := at(text, i)
@@ -193,8 +192,8 @@ func run(text string, i int, c class) int {
 	}
 }
 
-// contraction is the length of 's, 't, 're, 've, 'm, 'll or 'd at i, or 0. fold ignores case, as
-// Unicode folds it: the long s (U+017F) is an s.
+// contraction returns the length of 's, 't, 're, 've, 'm, 'll or 'd at i, or 0. fold ignores case
+// by Unicode's rules, where the long s (U+017F) is an s.
 func contraction(text string, i int, fold bool) int {
 	if text[i] != '\'' {
 		return 0
@@ -224,8 +223,8 @@ func contraction(text string, i int, fold bool) int {
 	return 0
 }
 
-// spaces is the end of a run of white space at i by \s+(?!\S)|\s+: the last one is left to the word
-// that follows, if there is one and the run is longer than it.
+// spaces returns the end of the match of \s+(?!\S)|\s+ at i. It leaves the last space to the next
+// word, if there is one and the run is longer than one character.
 func spaces(text string, i int) int {
 	end := run(text, i, space)
 	if end == len(text) {
@@ -238,7 +237,7 @@ func spaces(text string, i int) int {
 	return end
 }
 
-// splitGPT2 is patternGPT2.
+// splitGPT2 implements patternGPT2.
 func splitGPT2(_ *budget, text string, emit func(string)) error {
 	for i := 0; i < len(text); {
 		end := i + contraction(text, i, false)
@@ -262,7 +261,7 @@ func splitGPT2(_ *budget, text string, emit func(string)) error {
 	return nil
 }
 
-// splitLlama is patternLlama3, or with one digit a word patternQwen2.
+// splitLlama implements patternLlama3 with up to 3 digits per word, and patternQwen2 with 1.
 func splitLlama(text string, digits int, emit func(string)) error {
 	for i := 0; i < len(text); {
 		end := llamaWord(text, i, digits)
@@ -321,7 +320,7 @@ func llamaWord(text string, i, digits int) int {
 	return spaces(text, i)
 }
 
-// splitDigits isolates every numeric character (Unicode category N, so one half is one too).
+// splitDigits isolates every numeric character (Unicode category N, so also ½).
 func splitDigits(_ *budget, text string, emit func(string)) error { return digits(text, false, emit) }
 
 // splitDigitRuns isolates runs of numeric characters.
@@ -351,7 +350,7 @@ func digits(text string, runs bool, emit func(string)) error {
 	return nil
 }
 
-// prefixSpace puts a space before a text that does not begin with one.
+// prefixSpace adds a space at the start of a text that has none there.
 func prefixSpace(_ *budget, text string, emit func(string)) error {
 	if text != "" && !strings.HasPrefix(text, " ") {
 		text = " " + text
@@ -362,7 +361,7 @@ func prefixSpace(_ *budget, text string, emit func(string)) error {
 	return nil
 }
 
-// chain makes one splitter of several, each cutting the words of the one before.
+// chain combines splitters. Each splits the words of the previous one.
 func chain(splits []splitter) splitter {
 	switch len(splits) {
 	case 0:

@@ -23,9 +23,9 @@ func words(t testing.TB, split splitter, text string) (list []string) {
 	return list
 }
 
-// Our splitters cut as the patterns do that they stand for, by an engine that knows nothing of
-// them. Left out is what regexp2 does not do as Hugging Face's library does, and the vectors have:
-// letters younger than Go's Unicode tables, and 'ſ for 's where case is ignored.
+// The splitters agree with their patterns, run by a regular-expression engine. Excluded are the
+// differences between regexp2 and Hugging Face's library, which the vectors cover: letters newer
+// than Go's Unicode tables, and 'ſ for 's with case folding.
 func TestSplittersAgreeWithPatterns(t *testing.T) {
 	pieces := []string{" ", " ", "  ", "\n", "\r", "\r\n", "\t", "\u00a0", "\u3000", "\u2028", "\u0085", "\v",
 		"'", "'s", "'S", "'T", "'re", "'Re", "'lL", "'ve", "'V", "'m",
@@ -64,7 +64,7 @@ func TestSplittersAgreeWithPatterns(t *testing.T) {
 	}
 }
 
-// randomRune is any character that Go's Unicode tables class as Hugging Face's library does.
+// randomRune returns a character that Go's Unicode tables classify as Hugging Face's library does.
 func randomRune(rng *rand.Rand) rune {
 	for {
 		r := rng.Int32N([]rune{0x80, 0x600, 0x3100, 0x32000}[rng.IntN(4)])
@@ -74,8 +74,7 @@ func randomRune(rng *rand.Rand) rune {
 	}
 }
 
-// Every character has the class that the pattern's classes give it, those of Unicode 15.1 and 16
-// too.
+// Every character has the class of the patterns, including those of Unicode 15.1 and 16.
 func TestClasses(t *testing.T) {
 	for r := rune(0); r <= unicode.MaxRune; r++ {
 		want := other
@@ -93,7 +92,7 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// Words are those of Hugging Face's pre-tokenizers, see testdata/make.py.
+// Words agree with Hugging Face's pre-tokenizers: see testdata/make.py.
 func TestSplittersAgreeWithReferences(t *testing.T) {
 	var cases [][4]json.RawMessage // text, words by Llama 3's and Qwen2's pattern and by Digits
 	readJSON(t, filepath.Join("testdata", "words.json"), &cases)
@@ -148,8 +147,7 @@ func TestDigits(t *testing.T) {
 	}
 }
 
-// A pattern without a splitter of our own goes to regexp2: matches and what lies between them are
-// words.
+// regexp2 runs other patterns: matches and the text between them are words.
 func TestOtherPatterns(t *testing.T) {
 	for _, tc := range []struct{ pattern, text, want string }{
 		{`\s+`, "a  b c", "a|  |b| |c"},
@@ -173,12 +171,12 @@ func TestOtherPatterns(t *testing.T) {
 			t.Errorf("%s cuts nothing into %q", tc.pattern, got)
 		}
 	}
-	if _, err := splitterFor(`(a`); err == nil || !strings.Contains(err.Error(), "the pattern of a Split") {
+	if _, err := splitterFor(`(a`); err == nil || !strings.Contains(err.Error(), "Split pattern") {
 		t.Errorf("a pattern that is none: %v", err)
 	}
 }
 
-// A chain cuts the words of the splitter before, and an error of either ends it.
+// A chain splits the words of the previous splitter, and an error of either ends it.
 func TestChain(t *testing.T) {
 	if got := words(t, chain([]splitter{splitDigits, splitGPT2}), "a b12 'sx"); strings.Join(got,
 		"|") != "a| b|1|2| '|sx" {
@@ -198,8 +196,8 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// A pattern that backtracks without end gives an error instead of a program that hangs: also one
-// that is only slow at every match of many.
+// A pattern that backtracks forever returns an error, and so does one that is slow at each of many
+// matches.
 func TestSlowPattern(t *testing.T) {
 	for pattern, text := range map[string]string{
 		`(?:a|aa)+!`:             strings.Repeat("a", 60) + "?!",
@@ -219,7 +217,7 @@ func TestSlowPattern(t *testing.T) {
 				t.Errorf("%s after %v: %.500v", pattern, time.Since(began), err)
 			}
 			if took := time.Since(began); took > 2*time.Second {
-				t.Errorf("%s took %v, may take 50 ms and what its clock lacks in precision", pattern, took)
+				t.Errorf("%s took %v, may take 50 ms plus the precision of its clock", pattern, took)
 			}
 		}
 		ctx, cancel := context.WithCancel(context.Background())
@@ -230,7 +228,7 @@ func TestSlowPattern(t *testing.T) {
 	}
 }
 
-// Encoding ends with its context, whatever it is at.
+// Encoding ends with its context, in every step.
 func TestEncodeContext(t *testing.T) {
 	tok := *openOwn(t, "gpt2")
 	want, err := tok.Encode("What is gravity?", nil)
@@ -256,7 +254,7 @@ func TestEncodeContext(t *testing.T) {
 	if ids, err := tok.EncodeContext(ctx, "What", nil); !errors.Is(err, context.Canceled) || ids != nil {
 		t.Errorf("cancelled in a pattern: %v, %v", ids, err)
 	}
-	// A splitter of our own goes on, but its words are not encoded any more.
+	// A built-in splitter continues, but its words are not encoded.
 	ctx, cancel = context.WithCancel(context.Background())
 	tok.split = func(in *budget, text string, emit func(string)) error {
 		cancel()
@@ -267,7 +265,7 @@ func TestEncodeContext(t *testing.T) {
 	}
 }
 
-// An error of the splitter is Encode's.
+// Encode returns the error of the splitter.
 func TestEncodeSplitError(t *testing.T) {
 	tok := *openOwn(t, "gpt2")
 	tok.split = func(*budget, string, func(string)) error { return errors.New("too slow") }

@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// step is a normaliser, pre-tokeniser, post-processor or decoder: the fields of all that are
-// supported.
+// step is a normalizer, pre-tokenizer, post-processor or decoder. It has the fields of all
+// supported types.
 type step struct {
 	Type           string                   `json:"type"`
 	Normalizers    stepList                 `json:"normalizers"`
@@ -18,21 +18,21 @@ type step struct {
 	Invert         bool                     `json:"invert"`
 	AddPrefixSpace bool                     `json:"add_prefix_space"`
 	UseRegex       *bool                    `json:"use_regex"`
-	TrimOffsets    bool                     `json:"trim_offsets"` // moves offsets, which we do not have
+	TrimOffsets    bool                     `json:"trim_offsets"` // changes offsets, which are not computed
 	Individual     bool                     `json:"individual_digits"`
 	Single         []templatePiece          `json:"single"`
-	Pair           json.RawMessage          `json:"pair"` // for two texts at once, which we do not encode
+	Pair           json.RawMessage          `json:"pair"` // for pairs of texts, which are not supported
 	SpecialTokens  map[string]templateToken `json:"special_tokens"`
 }
 
 // stepList is the steps of a Sequence, not decoded yet.
 type stepList []json.RawMessage
 
-// maxSequence bounds the steps of a Sequence; those published have up to four. Every pre-tokeniser
+// maxSequence bounds the steps of a Sequence. Published files have up to four. Each pre-tokenizer
 // is a pass over the text.
 const maxSequence = 16
 
-// each decodes the steps of a Sequence, whose name is the list's, and calls f with them.
+// each decodes the steps of a Sequence and calls f for each. name is the field of the list.
 func (l stepList) each(name string, f func(*step) error) error {
 	if len(l) > maxSequence {
 		return &UnsupportedError{fmt.Sprintf("a Sequence of more than %d %s", maxSequence, name)}
@@ -67,12 +67,11 @@ type templatePiece struct {
 
 type templateID struct {
 	ID     string `json:"id"`
-	TypeID int    `json:"type_id"` // marks the first and second text, for models that we do not have
+	TypeID int    `json:"type_id"` // of the first and second text, for other kinds of models
 }
 
-// steps reads what happens around the model. Truncation and padding are not a tokenizer's own: they
-// are the last that its maker used, and Hugging Face's transformers ignores them too, where the
-// caller asks for neither. A prompt that is silently shortened would be another one.
+// steps reads the steps around the model. It ignores truncation and padding, as transformers does
+// unless the caller asks for them: silently shortening a prompt would change it.
 func (p *parts) steps(f *file) error {
 	if f.Version != "" && f.Version != "1.0" {
 		return &UnsupportedError{fmt.Sprintf("version %q of the format", f.Version)}
@@ -159,7 +158,7 @@ func (p *parts) preTokenizer(s *step) error {
 	return &UnsupportedError{"a pre-tokenizer that does not end with ByteLevel"}
 }
 
-// postProcessor reads what is put around the text. ByteLevel only moves offsets.
+// postProcessor reads the tokens that are added around the text. ByteLevel only changes offsets.
 func (p *parts) postProcessor(s *step) error {
 	if s == nil || s.Type == "ByteLevel" {
 		return nil
@@ -175,8 +174,7 @@ func (p *parts) postProcessor(s *step) error {
 
 func (p *parts) template(s *step) error {
 	if p.prefix != nil || p.suffix != nil {
-		// Hugging Face's library takes what the first one made for two texts, and puts the second
-		// one's template for a pair around it.
+		// Hugging Face's library combines templates in a way that no published tokenizer uses.
 		return &UnsupportedError{"one template after another"}
 	}
 	var before, after []int32
@@ -185,13 +183,14 @@ func (p *parts) template(s *step) error {
 		switch {
 		case piece.Sequence != nil:
 			if seen {
-				return &UnsupportedError{"a template that has the text twice"}
+				return &UnsupportedError{"a template with the text twice"}
 			}
 			seen = true
 		case piece.SpecialToken != nil:
 			ids := s.SpecialTokens[piece.SpecialToken.ID].IDs
 			if len(ids) == 0 {
-				return fmt.Errorf("the template names %q, which its special_tokens do not have", piece.SpecialToken.ID)
+				return fmt.Errorf("post_processor: token %q of the template is missing in special_tokens",
+					piece.SpecialToken.ID)
 			}
 			if seen {
 				after = append(after, ids...)
@@ -201,7 +200,7 @@ func (p *parts) template(s *step) error {
 		}
 	}
 	if !seen {
-		return errors.New("the template has no place for the text")
+		return errors.New("post_processor: the template has no Sequence for the text")
 	}
 	p.prefix, p.suffix = before, after
 	return nil

@@ -5,18 +5,18 @@ import (
 	"unicode/utf8"
 )
 
-// Stream decodes token by token. A character whose bytes are spread over several tokens comes with
-// the last of them. It is for one goroutine.
+// Stream decodes token by token. If the bytes of a character are spread over several tokens, Next
+// returns the character with the last of them. A Stream is not safe for concurrent use.
 type Stream struct {
-	Special bool // special tokens come out as text; otherwise as nothing
+	Special bool // include the text of special tokens
 
-	adds func(id int32, special bool) string // the bytes that a token adds to the text so far
-	// What adds has kept back, at the end of the text; nil where it keeps nothing.
+	adds func(id int32, special bool) string // bytes that a token adds to the text
+	// Text that adds held back, at the end of the text; nil if it holds back none.
 	rest func(special bool) string
-	held []byte // beginning of a character
+	held []byte // incomplete character
 }
 
-// Stream starts decoding a text.
+// Stream returns a decoder for a new text.
 func (t *Tokenizer) Stream() *Stream {
 	return &Stream{adds: func(id int32, special bool) string {
 		token, ok := t.Token(id)
@@ -27,12 +27,11 @@ func (t *Tokenizer) Stream() *Stream {
 	}}
 }
 
-// Next takes the next token and gives the text that is complete with it, which may be empty.
+// Next decodes one token and returns the text that is now complete, which may be empty.
 func (s *Stream) Next(id int32) string {
 	s.held = append(s.held, s.adds(id, s.Special)...)
 	end := len(s.held)
-	// A character has at most four bytes: look for a beginning among the last three that waits for
-	// more.
+	// A character has at most four bytes: look for an incomplete one among the last three bytes.
 	for i := 1; i <= 3 && i <= len(s.held); i++ {
 		if b := s.held[len(s.held)-i]; utf8.RuneStart(b) {
 			if !utf8.FullRune(s.held[len(s.held)-i:]) {
@@ -46,8 +45,8 @@ func (s *Stream) Next(id int32) string {
 	return text
 }
 
-// Flush gives what was held back, at the end of the text: a character that was never completed
-// becomes U+FFFD. What comes next is another text.
+// Flush ends the text and returns the rest: an incomplete character becomes U+FFFD. Next then
+// starts another text.
 func (s *Stream) Flush() string {
 	if s.rest != nil {
 		s.held = append(s.held, s.rest(s.Special)...)
@@ -57,9 +56,8 @@ func (s *Stream) Flush() string {
 	return text
 }
 
-// lossy decodes UTF-8 and puts U+FFFD for each part that is not, where a part is as much as could
-// have begun a character (the practice that the Unicode Standard recommends in chapter 3.9, and
-// Rust follows).
+// lossy replaces each malformed part of UTF-8 with U+FFFD. A part is a maximal prefix of a
+// character, as the Unicode Standard recommends in section 3.9 and Rust does.
 func lossy(b []byte) string {
 	if utf8.Valid(b) {
 		return string(b)
@@ -76,8 +74,8 @@ func lossy(b []byte) string {
 	return out.String()
 }
 
-// badPart is the length of the malformed beginning of b: the longest that some continuation would
-// make a character, at least one byte.
+// badPart returns the length of the malformed prefix of b: the longest that some continuation would
+// complete, at least one byte.
 func badPart(b []byte) int {
 	n := 1
 	for n < len(b) && n < 4 && !utf8.FullRune(b[:n]) {

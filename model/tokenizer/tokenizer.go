@@ -1,6 +1,6 @@
 // Package tokenizer turns text into token ids and back, exactly as Hugging Face's tokenizers
-// library does for byte-level BPE: the tokenizers of Llama 3, Qwen2, Qwen2.5, Qwen3, SmolLM2 and of
-// other models built the same way.
+// library does for byte-level BPE: the tokenizers of Llama 3, Qwen2, Qwen2.5, Qwen3, SmolLM2 and
+// models built the same way.
 //
 //	t, err := tokenizer.Open("SmolLM2-135M-Instruct/tokenizer.json")
 //	if err != nil { ... }
@@ -9,92 +9,94 @@
 //
 // # From text to ids
 //
-// The steps are those of a tokenizer.json, in files of their own: special and other added tokens
-// are found in the text (added.go), what lies between is normalised (NFC, for Qwen: unicode.go,
-// compose.go) and cut into words by a pattern (split.go), each byte of a word becomes a character
-// of the byte-level alphabet (bytelevel.go), and learned merges join them (bpe.go). Tokens such as
-// Llama's BOS are put around the result.
+// Encode runs the steps of a tokenizer.json, each in its own file. It finds special and other added
+// tokens in the text (added.go), normalizes the text between them (NFC, for Qwen: unicode.go,
+// compose.go), splits it into words by a pattern (split.go), maps each byte of a word to a
+// character of the byte-level alphabet (bytelevel.go), and applies the learned merges (bpe.go).
+// Then it adds tokens such as Llama's BOS at the start and end.
 //
-// In a text of which a part was written by users, [EncodeOptions].Plain says where: there no added
-// token is found, so that what users write cannot forge one (plain.go).
+// [EncodeOptions].Plain marks the parts of a text that users wrote. No added token is found there,
+// so users cannot forge one (plain.go).
 //
-// Bytes that are not valid UTF-8 are encoded as U+FFFD, one for each part that is malformed: a
-// character cut short is one part.
+// Bytes that are not valid UTF-8 are encoded as U+FFFD, one for each malformed part; a truncated
+// character is one part.
 //
-// # Where a tokenizer comes from
+// # Opening a tokenizer
 //
-// [Open] and [Parse] read tokenizer.json; [OpenFolder] reads it with the tokens that only
-// tokenizer_config.json has. [FromVocab] takes the metadata of a GGUF file, where the name of the
-// pre-tokeniser stands for its pattern. Whatever a tokenizer.json asks for and this package does
-// not do is an [UnsupportedError] that names it. Only truncation and padding are ignored: they are
-// settings that its maker last used, and not what a text's ids are. For other kinds of tokenizers
-// (SentencePiece, WordPiece) there is OpenHF under the build tag hftokenizers, which links Hugging
-// Face's library; [OpenCoder] takes whichever of the two reads a file.
+// [Open] and [Parse] read a tokenizer.json. [OpenFolder] also reads the tokens that only
+// tokenizer_config.json has. [FromVocab] uses the metadata of a GGUF file, where the name of the
+// pre-tokenizer stands for its pattern. If a tokenizer.json uses a feature that this package lacks,
+// the error is an [UnsupportedError] that names it. Truncation and padding are ignored: they are
+// settings of a training run, not part of the tokenizer.
+//
+// Other kinds of tokenizers (SentencePiece, WordPiece, Unigram) need the build tag hftokenizers,
+// which links Hugging Face's library. Then [OpenCoder] and [OpenFolder] use that library for every
+// file that Open does not support:
+//
+//	CGO_LDFLAGS=$(sh model/tokenizer/hftokenizers.sh) go build -tags hftokenizers ./...
 package tokenizer
 
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"unicode/utf8"
 )
 
-// Tokenizer encodes and decodes. It does not change and is safe for concurrent use.
+// Tokenizer is a byte-level BPE tokenizer. It is immutable and safe for concurrent use.
 type Tokenizer struct {
 	tokens  []string // bytes of each token by id
-	known   []bool   // ids that have a token
+	known   []bool   // the id has a token
 	special []bool
-	words   map[string]int32 // bytes of the vocabulary's tokens to id
-	added   map[string]int32 // content of added tokens, and of the vocabulary's that are not in the byte-level alphabet
+	words   map[string]int32 // id of a vocabulary token by its bytes
+	added   map[string]int32 // content of added tokens, and of tokens outside the byte-level alphabet
 	bpe     *bpe
 	split   splitter
 	nfc     bool
-	before  *matcher // added tokens found in the text as it is
-	after   *matcher // added tokens found after normalisation
-	prefix  []int32  // put before and after the text by post-processing
+	before  *matcher // added tokens to find before normalization
+	after   *matcher // added tokens to find after normalization
+	prefix  []int32  // post-processing adds these before and after the text
 	suffix  []int32
 
 	cache *wordCache
 }
 
-// EncodeOptions change how a text is encoded. Nil means the defaults.
+// EncodeOptions are the options of an encoding. Nil means the defaults.
 type EncodeOptions struct {
-	NoSpecial bool // put no tokens around the text; special tokens written in it are recognised all the same
+	NoSpecial bool // do not add BOS or EOS; special tokens in the text are still recognized
 
-	// Plain are parts of the text in which no added token is recognised, special or not: what users
-	// have written, as opposed to what a chat template has. They must be sorted, disjoint and
-	// within the text. A token is recognised only if none of its own bytes lie in a span; in a text
-	// without such tokens the ids are the same as without spans. Tokens of white space alone that
-	// are not special are ordinary text and recognised everywhere.
+	// Plain are the spans of the text in which no added token is recognized, special or not: for
+	// example the content of messages, as opposed to the text of a chat template. They must be
+	// sorted, disjoint and within the text. A token is recognized only if none of its bytes is in a
+	// span. Tokens of white space alone that are not special count as ordinary text and are
+	// recognized everywhere.
 	Plain []Span
 }
 
-// UnsupportedError is a tokenizer that works in a way this package does not know.
+// UnsupportedError is returned if a tokenizer uses a feature that this package does not support.
 type UnsupportedError struct {
-	What string // such as `model "Unigram"`
+	Feature string // for example `model "Unigram"`
 }
 
 func (e *UnsupportedError) Error() string {
 	return fmt.Sprintf("%s is not supported: supported is byte-level BPE as in Llama 3, Qwen2, Qwen3 and SmolLM2 "+
-		"(build with -tags hftokenizers for any tokenizer.json)", e.What)
+		"(build with -tags hftokenizers for any tokenizer.json)", e.Feature)
 }
 
-// Encode gives the ids of a text. It takes time in proportion to the text's length, at most some
-// microseconds a byte. Only a tokenizer.json with a pattern that no family has may take more: its
-// error comes after ten seconds.
+// Encode returns the ids of a text. Its time is proportional to the length of the text, at most
+// some microseconds per byte. Only a tokenizer.json with an unknown pattern may take longer; then
+// Encode fails after about ten seconds.
 func (t *Tokenizer) Encode(text string, opts *EncodeOptions) ([]int32, error) {
 	return t.EncodeContext(context.Background(), text, opts)
 }
 
-// EncodeContext is Encode, but returns ctx.Err() as soon as ctx has ended. The work is done by
-// another goroutine, and where ctx ends before it does, that one ends a little later: with its
-// text's next thousand words, or with a pattern's next match.
+// EncodeContext is like Encode, but returns ctx.Err() as soon as ctx ends. A goroutine does the
+// work; it notices the end of ctx within a thousand words, or at the next match of a pattern.
 func (t *Tokenizer) EncodeContext(ctx context.Context, text string, opts *EncodeOptions) ([]int32, error) {
 	return within(ctx, func() ([]int32, error) { return t.encode(ctx, text, opts) })
 }
 
-// within waits for f no longer than ctx lasts.
+// within returns the result of f, or ctx.Err() as soon as ctx ends.
 func within(ctx context.Context, f func() ([]int32, error)) ([]int32, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -186,14 +188,14 @@ func (t *Tokenizer) encode(ctx context.Context, text string, opts *EncodeOptions
 	return ids, nil
 }
 
-// maxText keeps positions within an int32, with room for normalisation to lengthen the text.
+// maxText keeps positions within an int32, even if normalization lengthens the text.
 const maxText = 1 << 29
 
-// Decode gives the text of ids, special tokens included. Bytes that are not valid UTF-8 come out as
-// U+FFFD; ids without a token come out as nothing.
+// Decode returns the text of ids, including special tokens. Invalid UTF-8 becomes U+FFFD. Ids
+// without a token are skipped.
 func (t *Tokenizer) Decode(ids []int32) string { return t.text(ids, true) }
 
-// Text gives the text of ids without special tokens.
+// Text returns the text of ids without special tokens.
 func (t *Tokenizer) Text(ids []int32) string { return t.text(ids, false) }
 
 func (t *Tokenizer) text(ids []int32, special bool) string {
@@ -207,7 +209,7 @@ func (t *Tokenizer) text(ids []int32, special bool) string {
 	return b.String()
 }
 
-// Token gives the bytes of a token, which need not be valid UTF-8 on their own.
+// Token returns the bytes of a token, which may not be valid UTF-8 on their own.
 func (t *Tokenizer) Token(id int32) (string, bool) {
 	if id < 0 || int(id) >= len(t.tokens) || !t.known[id] {
 		return "", false
@@ -215,8 +217,8 @@ func (t *Tokenizer) Token(id int32) (string, bool) {
 	return t.tokens[id], true
 }
 
-// ID gives the id of a token, written as the vocabulary writes it: "<|im_end|>", or "Ġgravity" for
-// " gravity".
+// ID returns the id of a token as the vocabulary writes it: "<|im_end|>", or "Ġgravity" for "
+// gravity".
 func (t *Tokenizer) ID(token string) (int32, bool) {
 	if id, ok := t.added[token]; ok {
 		return id, true
@@ -229,18 +231,13 @@ func (t *Tokenizer) ID(token string) (int32, bool) {
 	return id, ok
 }
 
-// IsSpecial reports whether id is a special token: one that is not part of the text.
+// IsSpecial reports whether id is a special token, which is not part of the text.
 func (t *Tokenizer) IsSpecial(id int32) bool {
 	return id >= 0 && int(id) < len(t.special) && t.special[id]
 }
 
-// String describes the tokenizer in a few words.
+// String returns a short description for people.
 func (t *Tokenizer) String() string { return fmt.Sprintf("byte-level BPE, %d tokens", t.Size()) }
 
-// Size is one more than the largest id.
+// Size returns the largest id plus one.
 func (t *Tokenizer) Size() int { return len(t.tokens) }
-
-// Around gives the ids that Encode puts before and after a text.
-func (t *Tokenizer) Around() (prefix, suffix []int32) {
-	return slices.Clone(t.prefix), slices.Clone(t.suffix)
-}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What a tokenizer says of its tokens.
+// Token, ID, IsSpecial and String.
 func TestTokens(t *testing.T) {
 	tok := openOwn(t, "options")
 	size := int32(tok.Size())
@@ -41,20 +41,15 @@ func TestTokens(t *testing.T) {
 	}
 	bos, _ := tok.ID("<bos>")
 	eos, _ := tok.ID("<eos>")
-	prefix, suffix := tok.Around()
-	if !slices.Equal(prefix, []int32{bos}) || !slices.Equal(suffix, []int32{eos}) {
-		t.Errorf("around the text: %v and %v, want %d and %d", prefix, suffix, bos, eos)
-	}
-	prefix[0] = 5 // is the caller's
-	if again, _ := tok.Around(); again[0] != bos {
-		t.Error("the caller has changed the tokenizer")
+	if !slices.Equal(tok.prefix, []int32{bos}) || !slices.Equal(tok.suffix, []int32{eos}) {
+		t.Errorf("around the text: %v and %v, want %d and %d", tok.prefix, tok.suffix, bos, eos)
 	}
 	if got, want := openOwn(t, "llama3").String(), "byte-level BPE, 712 tokens"; got != want {
 		t.Errorf("String() = %q, want %q", got, want)
 	}
 }
 
-// EOS of GGUF metadata is put behind the text, and a missing BOS nowhere.
+// EOS of GGUF metadata is added after the text. A missing BOS is not added.
 func TestVocabAround(t *testing.T) {
 	v := vocabOf(t, ownPath("gpt2"), "default")
 	v.BOS, v.AddBOS, v.EOS, v.AddEOS = -1, true, slices.Index(v.Tokens, "<eos>"), true
@@ -71,8 +66,7 @@ func TestVocabAround(t *testing.T) {
 	}
 }
 
-// NFC may stand in a sequence, and composes up to a mark that is younger than Hugging Face's
-// Unicode data.
+// NFC may be in a sequence. It stops at a mark that is newer than Hugging Face's Unicode data.
 func TestNormalizerSequence(t *testing.T) {
 	j := base(t, "gpt2")
 	j["normalizer"] = object{"type": "Sequence", "normalizers": []any{object{"type": "NFC"}}}
@@ -95,8 +89,7 @@ func TestNormalizerSequence(t *testing.T) {
 	}
 }
 
-// Where ByteLevel does not say whether it cuts words, it does: GPT-2's own file is older than the
-// option.
+// ByteLevel splits words by default: GPT-2's own file is older than the option.
 func TestByteLevelCutsByDefault(t *testing.T) {
 	j := base(t, "gpt2")
 	delete(j["pre_tokenizer"].(object), "use_regex")
@@ -109,7 +102,7 @@ func TestByteLevelCutsByDefault(t *testing.T) {
 	}
 }
 
-// Ids may have gaps: those without a token come out as nothing.
+// Ids may have gaps, which decode to nothing.
 func TestGaps(t *testing.T) {
 	j := base(t, "gpt2")
 	j["model"].(object)["vocab"].(object)["QQ"] = 5000
@@ -122,7 +115,7 @@ func TestGaps(t *testing.T) {
 	}
 }
 
-// OpenCoder gives our own tokenizer where it can read the file, and says why where nothing can.
+// OpenCoder returns a *Tokenizer if it can read the file, else the reason.
 func TestOpenCoder(t *testing.T) {
 	c, err := OpenCoder(ownPath("gpt2"))
 	if _, ok := c.(*Tokenizer); !ok || err != nil {

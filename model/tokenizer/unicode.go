@@ -7,16 +7,15 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// Hugging Face's library takes its Unicode data from three places of different age, and Go's
-// unicode package has a fourth. The tables of this file are the differences, found by putting every
-// code point through both:
+// Hugging Face's library uses Unicode data of three versions, and Go's unicode package a fourth.
+// The tables in this file are the differences, found by comparing every code point:
 //
-// - \p{L} and \p{N} in patterns are Oniguruma's, and Digits is Rust's standard library: Unicode 16.
-// Go has 15.0, so what
-//     15.1 and 16 added is listed here.
-//   - NFC is the crate unicode-normalization-alignments: Unicode 9. Marks that are younger are no marks there.
+//   - \p{L} and \p{N} in patterns are Oniguruma's, and Digits is Rust's standard library: Unicode
+//     16. Go has 15.0, so this file lists the additions of 15.1 and 16.
+//   - NFC is the crate unicode-normalization-alignments: Unicode 9. Newer marks are not marks
+//     there.
 
-// letters and numbers are those of Unicode 15.1 and 16.
+// letters and numbers were added in Unicode 15.1 and 16.
 var (
 	letters = table(0x1c89, 0x1c8a, 0xa7cb, 0xa7cd, 0xa7da, 0xa7dc, 0x105c0, 0x105f3, 0x10d4a, 0x10d65, 0x10d6f,
 		0x10d85, 0x10ec2, 0x10ec4,
@@ -29,9 +28,9 @@ var (
 		0x1ccf9, 0x1e5f1, 0x1e5fa)
 )
 
-// youngMarks are characters that the NFC of Unicode 9 neither reorders nor composes: marks that
-// came later, and U+11930, the second half of the one composition that came later.
-var youngMarks = table(0x7fd, 0x7fd, 0x898, 0x89f, 0x8ca, 0x8d3, 0x9fe, 0x9fe, 0xc3c, 0xc3c, 0xd3b, 0xd3c, 0xeba,
+// newMarks are characters that the NFC of Unicode 9 neither reorders nor composes: newer marks, and
+// U+11930, the second half of the only newer composition.
+var newMarks = table(0x7fd, 0x7fd, 0x898, 0x89f, 0x8ca, 0x8d3, 0x9fe, 0x9fe, 0xc3c, 0xc3c, 0xd3b, 0xd3c, 0xeba,
 	0xeba, 0x1715, 0x1715,
 	0x1abf, 0x1ace, 0x1df6, 0x1dfa, 0xa82c, 0xa82c, 0x10d24, 0x10d27, 0x10eab, 0x10eac, 0x10efd, 0x10eff, 0x10f46,
 	0x10f50,
@@ -43,7 +42,7 @@ var youngMarks = table(0x7fd, 0x7fd, 0x898, 0x89f, 0x8ca, 0x8d3, 0x9fe, 0x9fe, 0
 	0x1e2ec, 0x1e2ef,
 	0x1e4ec, 0x1e4ef)
 
-// table makes a range table of first and last characters.
+// table returns a range table of pairs of first and last characters.
 func table(bounds ...rune) *unicode.RangeTable {
 	t := new(unicode.RangeTable)
 	for i := 0; i < len(bounds); i += 2 {
@@ -56,32 +55,33 @@ func table(bounds ...rune) *unicode.RangeTable {
 	return t
 }
 
-// isLetter is \p{L}.
+// isLetter reports whether r matches \p{L}.
 func isLetter(r rune) bool { return unicode.IsLetter(r) || r >= 0x1c89 && unicode.Is(letters, r) }
 
-// isNumber is \p{N}.
+// isNumber reports whether r matches \p{N}.
 func isNumber(r rune) bool { return unicode.IsNumber(r) || r >= 0x10d40 && unicode.Is(numbers, r) }
 
-// isWord is \w as Unicode defines it for regular expressions (UTS 18, annex C).
+// isWord reports whether r matches \w as Unicode defines it for regular expressions (UTS 18, annex
+// C).
 func isWord(r rune) bool {
 	return isLetter(r) || isNumber(r) && !unicode.Is(unicode.No, r) ||
 		unicode.In(r, unicode.M, unicode.Pc, unicode.Other_Alphabetic, unicode.Join_Control)
 }
 
-// nfc composes characters as Hugging Face's library does.
+// nfc returns s in the NFC of Hugging Face's library.
 func nfc(s string) string {
-	if norm.NFC.IsNormalString(s) { // then it is so without the young marks too
+	if norm.NFC.IsNormalString(s) { // also without the newer marks
 		return s
 	}
 	var b strings.Builder
 	for {
-		i := strings.IndexFunc(s, func(r rune) bool { return unicode.Is(youngMarks, r) })
+		i := strings.IndexFunc(s, func(r rune) bool { return unicode.Is(newMarks, r) })
 		if i < 0 {
 			b.WriteString(normalize(s))
 			return b.String()
 		}
 		b.WriteString(normalize(s[:i]))
-		n := strings.IndexFunc(s[i:], func(r rune) bool { return !unicode.Is(youngMarks, r) })
+		n := strings.IndexFunc(s[i:], func(r rune) bool { return !unicode.Is(newMarks, r) })
 		if n < 0 {
 			n = len(s) - i
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/npukit/npukit/internal/testenv"
 )
 
-// families are the published tokenizers, and the names that their vectors go by.
+// families are the published tokenizers, with the names of their vectors.
 var families = []struct{ dir, rust, llama string }{
 	{"llama-3", "llama3", "llama-bpe"},
 	{"qwen2.5", "qwen2.5", "qwen2"},
@@ -22,7 +22,7 @@ var families = []struct{ dir, rust, llama string }{
 	{"smollm2", "smollm2", "smollm"},
 }
 
-// opened keeps what openPublished has opened: it takes most of the time of these tests.
+// opened caches the results of openPublished, which takes most of the time of these tests.
 var opened sync.Map
 
 func publishedPath(t testing.TB, dir string) string {
@@ -30,8 +30,8 @@ func publishedPath(t testing.TB, dir string) string {
 	return filepath.Join(testenv.Shared(t, "tokenizers/"+dir), "tokenizer.json.gz")
 }
 
-// openPublished opens a published tokenizer twice: from its tokenizer.json, and as the GGUF
-// metadata made of it would describe it.
+// openPublished opens a published tokenizer twice: from its tokenizer.json, and from the equivalent
+// GGUF metadata.
 func openPublished(t testing.TB, dir string) (fromJSON, fromVocab *Tokenizer) {
 	t.Helper()
 	path := publishedPath(t, dir)
@@ -51,7 +51,7 @@ func openPublished(t testing.TB, dir string) (fromJSON, fromVocab *Tokenizer) {
 	return fromJSON, fromVocab
 }
 
-// vocabOf makes GGUF metadata of a tokenizer.json as converters do.
+// vocabOf converts a tokenizer.json to GGUF metadata, as converters do.
 func vocabOf(t testing.TB, path, pre string) Vocab {
 	t.Helper()
 	f, err := os.Open(path)
@@ -107,7 +107,7 @@ func vocabOf(t testing.TB, path, pre string) Vocab {
 	return v
 }
 
-// compare holds a text's ids to those wanted, from both sources.
+// compare checks the ids of a text from both sources.
 func compare(t *testing.T, a, b *Tokenizer, text string, opts *EncodeOptions, want []int32) {
 	t.Helper()
 	for source, tok := range map[string]*Tokenizer{"tokenizer.json": a, "GGUF": b} {
@@ -255,7 +255,7 @@ func TestOtherVectors(t *testing.T) {
 	}
 }
 
-// What a stream gives, piece by piece, is the decoded text.
+// The pieces of a stream form the decoded text.
 func TestStreamPublished(t *testing.T) {
 	for _, f := range families {
 		a, _ := openPublished(t, f.dir)

@@ -2,10 +2,10 @@ package tokenizer
 
 import "fmt"
 
-// Vocab is a tokenizer as the metadata of a GGUF file describes it (keys tokenizer.ggml.*).
+// Vocab is the tokenizer of a GGUF file, from its metadata (keys tokenizer.ggml.*).
 type Vocab struct {
 	Model          string   // "gpt2" is byte-level BPE
-	Pre            string   // name of the pre-tokeniser, which stands for a pattern
+	Pre            string   // name of the pre-tokenizer, for example "qwen2"
 	Tokens         []string // by id, in the byte-level alphabet
 	Merges         []string // "a b"
 	Types          []int32  // by id: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte
@@ -19,8 +19,8 @@ const (
 	typeUserDefined = 4
 )
 
-// preTokenizers gives the names of pre-tokenisers, as llama.cpp's converter writes them, their
-// meaning in Hugging Face's terms.
+// preTokenizers maps the names of pre-tokenizers, as llama.cpp's converter writes them, to Hugging
+// Face's terms.
 var preTokenizers = map[string]struct {
 	pattern      string
 	digits       bool
@@ -37,7 +37,7 @@ var preTokenizers = map[string]struct {
 	"default":          {pattern: patternGPT2},
 }
 
-// FromVocab makes the tokenizer that a GGUF file describes.
+// FromVocab returns the tokenizer of a GGUF file.
 func FromVocab(v Vocab) (*Tokenizer, error) {
 	if v.Model != "gpt2" {
 		kind := map[string]string{"llama": " (SentencePiece)", "bert": " (WordPiece)", "t5": " (Unigram)"}[v.Model]
