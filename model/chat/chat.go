@@ -35,7 +35,7 @@ type parsed struct {
 
 const defaultName = "default"
 
-// Parse parses a template. It returns a *ParseError if the template is invalid or not supported.
+// Parse parses a template. The error wraps [ErrTemplate] if the template is invalid or not supported.
 func Parse(source string) (*Template, error) {
 	return ParseNamed(map[string]string{defaultName: source})
 }
@@ -48,7 +48,7 @@ func Parse(source string) (*Template, error) {
 // template returns its error when a conversation uses it.
 func ParseNamed(sources map[string]string) (*Template, error) {
 	if len(sources) == 0 {
-		return nil, &InputError{Msg: "no chat template to parse"}
+		return nil, inputf("no chat template to parse")
 	}
 	t := &Template{map[string]parsed{}}
 	for name, source := range sources {
@@ -81,7 +81,7 @@ func (t *Template) choose(name string, tools bool) (parsed, string, error) {
 	}
 	p, ok := t.named[name]
 	if !ok {
-		return p, name, &NameError{Name: asked, Names: t.Names()}
+		return p, name, unknownName(asked, t.Names())
 	}
 	return p, name, p.err
 }

@@ -49,7 +49,7 @@ func TestContinueFinal(t *testing.T) {
 			check := func(r Rendered, err error) {
 				t.Helper()
 				if message, fails := strings.CutPrefix(tc.want, "error: "); fails {
-					if !errors.As(err, new(*InputError)) || !strings.Contains(err.Error(), message) {
+					if !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), message) {
 						t.Errorf("got %q, %v, want the error %q", r.Text, err, message)
 					}
 				} else if err != nil || r.Text != tc.want {
@@ -73,8 +73,8 @@ func TestContinueFinal(t *testing.T) {
 	}
 	both := &Options{ContinueFinal: true, AddGenerationPrompt: true}
 	_, err = tmpl.Render(t.Context(), []Message{{Role: "assistant", Content: "a"}}, both)
-	if !errors.As(err, new(*InputError)) {
-		t.Errorf("with a generation prompt: %v, want an InputError", err)
+	if !errors.Is(err, ErrInput) {
+		t.Errorf("with a generation prompt: %v, want an ErrInput", err)
 	}
 	for _, conversation := range []string{
 		`{"messages": [], "continue_final_message": true}`,
@@ -83,8 +83,8 @@ func TestContinueFinal(t *testing.T) {
 		`{"messages": [{"role": "assistant", "content": "a"}], "continue_final_message": 1}`,
 	} {
 		_, err := tmpl.RenderJSON(t.Context(), []byte(conversation))
-		if !errors.As(err, new(*InputError)) || !strings.HasPrefix(err.Error(), "chat: ") {
-			t.Errorf("%s: %v, want an InputError", conversation, err)
+		if !errors.Is(err, ErrInput) || !strings.HasPrefix(err.Error(), "chat: ") {
+			t.Errorf("%s: %v, want an ErrInput", conversation, err)
 		}
 	}
 }

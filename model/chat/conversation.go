@@ -12,12 +12,10 @@ import (
 
 // Render renders a conversation. If ctx is cancelled, it returns an error that wraps ctx.Err().
 //
-// Errors are *TemplateError if the template refuses the conversation, *RenderError if it fails,
-// *InputError if the conversation or an option is invalid, and *NameError if there is no template
-// with the name in opts. The error wraps [ErrLimit] if rendering needs more than 2 s of CPU time,
-// or more memory than 64 MiB plus 8 times the size of the conversation. opts may be nil.
-func (t *Template) Render(ctx context.Context, messages []Message, opts *Options) (
-	Rendered, error) {
+// Errors of the template or the conversation are of type [*Error]. The error wraps [ErrLimit] if
+// rendering needs more than 2 s of CPU time, or more memory than 64 MiB plus 8 times the size of the
+// conversation. opts may be nil.
+func (t *Template) Render(ctx context.Context, messages []Message, opts *Options) (Rendered, error) {
 	if opts == nil {
 		opts = &Options{}
 	}
@@ -41,7 +39,7 @@ func newConversation(messages []Message, opts *Options) (*conversation, error) {
 	for i, m := range messages {
 		v, err := m.value()
 		if err != nil {
-			return nil, &InputError{fmt.Sprintf("message %d", i), err}
+			return nil, inputf("message %d: %v", i, err)
 		}
 		turns.Items = append(turns.Items, normalized(v))
 		c.size += 200 + len(m.Content) + len(m.ContentJSON) + len(m.ReasoningContent)
@@ -55,7 +53,7 @@ func newConversation(messages []Message, opts *Options) (*conversation, error) {
 		c.size += len(raw)
 		v, failed := jinja.DecodeJSON(raw)
 		if failed != nil && err == nil {
-			err = &InputError{name, failed}
+			err = inputf("%s: %v", name, failed)
 		}
 		return v
 	}
@@ -150,7 +148,7 @@ func normalized(m *jinja.Dict) *jinja.Dict {
 func (t *Template) RenderJSON(ctx context.Context, data []byte) (Rendered, error) {
 	v, err := jinja.DecodeJSON(data)
 	if err != nil {
-		return Rendered{}, &InputError{"conversation", err}
+		return Rendered{}, inputf("conversation: %v", err)
 	}
 	d, ok := v.(*jinja.Dict)
 	if !ok {

@@ -8,95 +8,70 @@ import (
 	"github.com/npukit/npukit/model/chat/internal/jinja"
 )
 
-// ErrLimit is wrapped by the error of a rendering that exceeds a limit on steps, CPU time, memory or
-// depth. See [Template.Render].
-var ErrLimit = jinja.ErrLimit
+// Causes of an [Error], for errors.Is.
+var (
+	// ErrTemplate means that a template is invalid or uses a construct that is not supported.
+	ErrTemplate = errors.New("invalid template")
+	// ErrRefused means that the template called raise_exception, for example because roles do not
+	// alternate. [Error].Msg is its message.
+	ErrRefused = errors.New("refused by the template")
+	// ErrInput means that the conversation or an option is invalid for every template, or that no
+	// template has the requested name.
+	ErrInput = errors.New("invalid input")
+	// ErrLimit means that a rendering exceeds a limit on steps, CPU time, memory or depth. See
+	// [Template.Render].
+	ErrLimit = jinja.ErrLimit
+)
 
-// ParseError is returned if a template is invalid or uses a construct that is not supported.
-type ParseError struct {
-	Template string // name; "default" if it has none
-	Line     int    // from 1
-	Msg      string
+// Error is returned if a template cannot be parsed, or if a rendering fails.
+type Error struct {
+	Template string // name; "default" if it has none; empty for ErrInput
+	Line     int    // of the template, from 1; 0 for ErrInput
+	Msg      string // at most 300 bytes if it comes from the template
+	Err      error  // cause: one of this package's, a context's error, or nil if the template failed
 }
 
-func (e *ParseError) Error() string { return place(e.Template, e.Line) + e.Msg }
-
-// RenderError is returned if a template fails on a conversation.
-type RenderError struct {
-	Template string // name; "default" if it has none
-	Line     int
-	Msg      string
-	Err      error // ErrLimit, a context's error, or nil
-}
-
-func (e *RenderError) Error() string { return place(e.Template, e.Line) + e.Msg }
-
-// Unwrap returns ErrLimit or a context's error if that is the cause.
-func (e *RenderError) Unwrap() error { return e.Err }
-
-func place(template string, line int) string {
-	if template == defaultName {
-		return fmt.Sprintf("chat: template line %d: ", line)
+func (e *Error) Error() string {
+	switch {
+	case e.Err == ErrRefused:
+		return fmt.Sprintf("chat: the template refuses this conversation: %s (line %d)", e.Msg, e.Line)
+	case e.Line == 0:
+		return "chat: " + e.Msg
+	case e.Template == defaultName:
+		return fmt.Sprintf("chat: template line %d: %s", e.Line, e.Msg)
 	}
-	return fmt.Sprintf("chat: template %q line %d: ", template, line)
-}
-
-// TemplateError is returned if a template calls raise_exception, for example because roles do not
-// alternate.
-type TemplateError struct {
-	Line    int
-	Message string // from the template; at most 300 bytes
-}
-
-func (e *TemplateError) Error() string {
-	return fmt.Sprintf("chat: the template refuses this conversation: %s (line %d)", e.Message, e.Line)
-}
-
-// InputError is returned if a conversation or an option is invalid for every template.
-type InputError struct {
-	Msg string
-	Err error // the cause, or nil
-}
-
-func (e *InputError) Error() string {
-	if e.Err != nil {
-		return "chat: " + e.Msg + ": " + e.Err.Error()
-	}
-	return "chat: " + e.Msg
+	return fmt.Sprintf("chat: template %q line %d: %s", e.Template, e.Line, e.Msg)
 }
 
 // Unwrap returns the cause, or nil.
-func (e *InputError) Unwrap() error { return e.Err }
+func (e *Error) Unwrap() error { return e.Err }
 
 func inputf(format string, args ...any) error {
-	return &InputError{Msg: fmt.Sprintf(format, args...)}
+	return &Error{Msg: fmt.Sprintf(format, args...), Err: ErrInput}
 }
 
-// NameError is returned if no template has the name, or if there is no default.
-type NameError struct {
-	Name  string   // empty if the options name none and there is no default
-	Names []string // existing templates
-}
-
-func (e *NameError) Error() string {
-	names := strings.Join(e.Names, ", ")
-	if e.Name == "" {
-		return "chat: there is no default chat template: choose one of " + names
+// unknownName returns the error of a name that no template has, or of a missing default if name is
+// empty.
+func unknownName(name string, names []string) error {
+	list := strings.Join(names, ", ")
+	if name == "" {
+		return inputf("there is no default chat template: choose one of %s", list)
 	}
-	return fmt.Sprintf("chat: no chat template is named %q: choose one of %s", e.Name, names)
+	return inputf("no chat template is named %q: choose one of %s", name, list)
 }
 
-// wrap converts the engine's errors to the types of this package.
+// wrap converts an error of the engine.
 func wrap(err error, name string) error {
 	var e *jinja.Error
 	if !errors.As(err, &e) {
 		return fmt.Errorf("chat: template %q: %w", name, err)
 	}
+	cause := e.Err
 	switch e.Kind {
 	case jinja.ParseError:
-		return &ParseError{name, e.Line, e.Msg}
+		cause = ErrTemplate
 	case jinja.RaisedError:
-		return &TemplateError{e.Line, e.Msg}
+		cause = ErrRefused
 	}
-	return &RenderError{name, e.Line, e.Msg, e.Err}
+	return &Error{name, e.Line, e.Msg, cause}
 }

@@ -159,16 +159,16 @@ func TestHostileTemplates(t *testing.T) {
 	for name, source := range refused {
 		t.Run(name, func(t *testing.T) {
 			err := endsInTime(t, source)
-			if !errors.As(err, new(*RenderError)) || errors.Is(err, ErrLimit) || len(err.Error()) > 500 {
-				t.Errorf("got %.500v, want a short RenderError that does not wrap ErrLimit", err)
+			if !failed(err) || errors.Is(err, ErrLimit) || len(err.Error()) > 500 {
+				t.Errorf("got %.500v, want a short error of the rendering that does not wrap ErrLimit", err)
 			}
 		})
 	}
 	for name, source := range invalid {
 		t.Run(name, func(t *testing.T) {
 			err := endsInTime(t, source)
-			if !errors.As(err, new(*ParseError)) || len(err.Error()) > 500 {
-				t.Errorf("got %.500v, want a short ParseError", err)
+			if !errors.Is(err, ErrTemplate) || len(err.Error()) > 500 {
+				t.Errorf("got %.500v, want a short ErrTemplate", err)
 			}
 		})
 	}
@@ -177,9 +177,9 @@ func TestHostileTemplates(t *testing.T) {
 // The message of raise_exception is clipped at a character.
 func TestRefusalIsShort(t *testing.T) {
 	_, err := parse(t, `{{ raise_exception('x' ~ 'é' * 10000000) }}`).Render(t.Context(), nil, nil)
-	var refused *TemplateError
-	if !errors.As(err, &refused) || len(refused.Message) > 400 || !utf8.ValidString(refused.Message) {
-		t.Errorf("got %.500q, want a TemplateError of at most 400 bytes", err)
+	var e *Error
+	if !errors.Is(err, ErrRefused) || !errors.As(err, &e) || len(e.Msg) > 400 || !utf8.ValidString(e.Msg) {
+		t.Errorf("got %.500q, want an ErrRefused of at most 400 bytes", err)
 	}
 }
 
@@ -233,7 +233,7 @@ func TestRenderingChecksItsContext(t *testing.T) {
 		// A cancelled rendering ends at the check that sees it.
 		cancelled := &watched{Context: t.Context(), cancelAt: 50}
 		if _, err := tmpl.Render(cancelled, nil, nil); !errors.Is(err, context.Canceled) || errors.Is(err, ErrLimit) ||
-			!errors.As(err, new(*RenderError)) || cancelled.checks != cancelled.cancelAt {
+			!failed(err) || cancelled.checks != cancelled.cancelAt {
 			t.Errorf("%s: cancelled at check %d of %d: %v", name, cancelled.cancelAt, cancelled.checks, err)
 		}
 		if _, measured := cpuTime(); !measured {
@@ -247,8 +247,8 @@ func TestRenderingChecksItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := parse(t, "x").Render(ctx, nil, nil)
-	if !errors.Is(err, context.Canceled) || errors.Is(err, ErrLimit) || !errors.As(err, new(*RenderError)) {
-		t.Errorf("cancelled: %v, want a RenderError that wraps context.Canceled", err)
+	if !errors.Is(err, context.Canceled) || errors.Is(err, ErrLimit) || !failed(err) {
+		t.Errorf("cancelled: %v, want an error of the rendering that wraps context.Canceled", err)
 	}
 	ctx, cancel = context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
@@ -309,12 +309,12 @@ func TestParseErrorsNameTheLine(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Parse(tc.source)
-			var pe *ParseError
-			if !errors.As(err, &pe) {
-				t.Fatalf("got %v, want a ParseError", err)
+			var e *Error
+			if !errors.Is(err, ErrTemplate) || !errors.As(err, &e) {
+				t.Fatalf("got %v, want an ErrTemplate", err)
 			}
-			if pe.Line != tc.line {
-				t.Errorf("line %d, want %d: %v", pe.Line, tc.line, err)
+			if e.Line != tc.line {
+				t.Errorf("line %d, want %d: %v", e.Line, tc.line, err)
 			}
 		})
 	}

@@ -136,16 +136,18 @@ func ExampleTemplate_Render() {
 	// <|assistant|> <nil>
 }
 
-func ExampleTemplateError() {
+func ExampleError() {
 	t, err := Parse(`{{ raise_exception("Roles must alternate") }}`)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	_, err = t.Render(context.Background(), nil, nil)
-	var refused *TemplateError
-	fmt.Println(errors.As(err, &refused), refused.Message)
-	// Output: true Roles must alternate
+	var e *Error
+	if errors.Is(err, ErrRefused) && errors.As(err, &e) {
+		fmt.Println(e.Msg)
+	}
+	// Output: Roles must alternate
 }
 
 func TestNilArguments(t *testing.T) {
@@ -156,8 +158,8 @@ func TestNilArguments(t *testing.T) {
 		"JSON":     func() (Rendered, error) { return none.RenderJSON(t.Context(), []byte(hello)) },
 		"context":  func() (Rendered, error) { return parse(t, "x").Render(ctx, nil, nil) },
 	} {
-		if _, err := render(); !errors.As(err, new(*InputError)) {
-			t.Errorf("nil %s: got %v, want an InputError", name, err)
+		if _, err := render(); !errors.Is(err, ErrInput) {
+			t.Errorf("nil %s: got %v, want an ErrInput", name, err)
 		}
 	}
 }
@@ -168,7 +170,7 @@ func TestDigitsOfIntegers(t *testing.T) {
 	nines := strings.Repeat("9", 299)
 	equal(t, tmpl, `{"messages": [], "a": `+nines+`8, "b": `+nines+`9}`, nines+"8|False|True|True")
 	_, err := tmpl.RenderJSON(t.Context(), []byte(`{"messages": [], "a": `+nines+`99, "b": 1}`))
-	if !errors.As(err, new(*InputError)) || !strings.Contains(err.Error(), "301 digits") {
-		t.Errorf("got %v, want an InputError that counts 301 digits", err)
+	if !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), "301 digits") {
+		t.Errorf("got %v, want an ErrInput that counts 301 digits", err)
 	}
 }

@@ -64,8 +64,7 @@ func TestNoSuchTemplate(t *testing.T) {
 		"nope": `chat: no chat template is named "nope": choose one of rag, tool_use`,
 	} {
 		_, err := tmpl.Render(t.Context(), nil, &Options{Template: asked})
-		var name *NameError
-		if !errors.As(err, &name) || err.Error() != want || !slices.Equal(name.Names, []string{"rag", "tool_use"}) {
+		if !errors.Is(err, ErrInput) || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
@@ -87,11 +86,12 @@ func TestOneOfTheTemplatesIsNotValid(t *testing.T) {
 		t.Errorf("got %q, %v", r.Text, err)
 	}
 	_, err = tmpl.Render(t.Context(), nil, &Options{Template: "rag"})
-	var parse *ParseError
-	if !errors.As(err, &parse) || parse.Line != 2 || !strings.HasPrefix(err.Error(), `chat: template "rag" line 2: `) {
+	var e *Error
+	if !errors.Is(err, ErrTemplate) || !errors.As(err, &e) || e.Line != 2 ||
+		!strings.HasPrefix(err.Error(), `chat: template "rag" line 2: `) {
 		t.Errorf("got %v", err)
 	}
-	if _, err := ParseNamed(map[string]string{"default": "{% nope %}", "rag": "x"}); !errors.As(err, &parse) {
+	if _, err := ParseNamed(map[string]string{"default": "{% nope %}", "rag": "x"}); !errors.Is(err, ErrTemplate) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -58,11 +58,8 @@ func render(t *testing.T, source, conversation string) (string, error) {
 func matches(t *testing.T, source, conversation string, want reference) {
 	t.Helper()
 	got, err := render(t, source, conversation)
-	var (
-		parseErr  *ParseError
-		renderErr *RenderError
-		raised    *TemplateError
-	)
+	var e *Error
+	errors.As(err, &e)
 	switch {
 	case want.Fails == "" && err != nil:
 		t.Errorf("error %v\nwant %q", err, want.Text)
@@ -73,15 +70,15 @@ func matches(t *testing.T, source, conversation string, want reference) {
 	case err == nil:
 		t.Errorf("got %q, Jinja2 fails (%s)", got, want.Fails)
 	case want.Fails == "raised":
-		if !errors.As(err, &raised) || raised.Message != want.Message {
+		if !errors.Is(err, ErrRefused) || e.Msg != want.Message {
 			t.Errorf("got %v, want the refusal %q", err, want.Message)
 		}
 	case want.Fails == "parse":
-		if !errors.As(err, &parseErr) || parseErr.Line < 1 {
-			t.Errorf("got %v, want a ParseError", err)
+		if !errors.Is(err, ErrTemplate) || e.Line < 1 {
+			t.Errorf("got %v, want an ErrTemplate", err)
 		}
-	case !errors.As(err, &renderErr):
-		t.Errorf("got %v, want a RenderError", err)
+	case !failed(err):
+		t.Errorf("got %v, want an error of the rendering", err)
 	}
 }
 
