@@ -2,6 +2,12 @@ package model
 
 import "github.com/npukit/npukit/model/plan"
 
+// chooser selects the passes of a prompt, by the plan alone: it does not touch the device.
+type chooser struct {
+	plan    *plan.Plan
+	fewRows int // npu.Info.FewRows: larger passes may sum in another order
+}
+
 // choice is the next pass of a prompt.
 type choice struct {
 	prefill int  // index in Plan.Prefill, or -1 for the decode pass
@@ -11,25 +17,25 @@ type choice struct {
 
 // choose returns the next pass if held positions are cached and more ids follow. Rows before
 // position large must be computed in large passes: see [origin].
-func (e *executor) choose(held, more, large int) choice {
-	if e.fixed() {
-		return cheapest(e.plan, held, more)
+func (c chooser) choose(held, more, large int) choice {
+	if c.fixed() {
+		return cheapest(c.plan, held, more)
 	}
 	if more == 1 {
 		return choice{prefill: -1, rows: 1}
 	}
-	rows := min(more, e.plan.Chunk)
+	rows := min(more, c.plan.Chunk)
 	if left := large - held; left > 0 { // leave enough rows for the last pass to be large, too
-		rows = min(e.plan.Chunk, left-(e.passes(left)-1)*e.minLarge())
+		rows = min(c.plan.Chunk, left-(c.passes(left)-1)*c.minLarge())
 	}
 	return choice{prefill: 0, rows: rows}
 }
 
 // fixed reports whether the plan's programs have fixed rows.
-func (e *executor) fixed() bool { return e.plan.Prefill[0].Rows > 0 }
+func (c chooser) fixed() bool { return c.plan.Prefill[0].Rows > 0 }
 
 // passes returns the least number of passes for a number of rows of a prompt.
-func (e *executor) passes(rows int) int { return (rows + e.plan.Chunk - 1) / e.plan.Chunk }
+func (c chooser) passes(rows int) int { return (rows + c.plan.Chunk - 1) / c.plan.Chunk }
 
 // cheapest returns the next pass with programs of fixed rows.
 //
@@ -58,7 +64,7 @@ func cheapest(p *plan.Plan, held, more int) choice {
 
 // minLarge returns the smallest number of rows of a large pass. The results of a row are the same
 // in any pass of minLarge rows up to a chunk. If chunks are small, a large pass has a whole chunk.
-func (e *executor) minLarge() int { return min(e.fewRows+1, e.plan.Chunk) }
+func (c chooser) minLarge() int { return min(c.fewRows+1, c.plan.Chunk) }
 
 // origin is the way in which the first positions of a sequence were computed: large ones in large
 // passes, and then others in small passes, whose results may depend on the number of rows. With
@@ -75,10 +81,10 @@ type origin struct {
 
 // after returns the origin of a sequence with origin o and at positions after a pass of n more
 // rows. prefill is the index of the pass in Plan.Prefill, or -1 for the decode pass.
-func (e *executor) after(o origin, at, n, prefill int) origin {
+func (c chooser) after(o origin, at, n, prefill int) origin {
 	switch {
-	case !e.fixed():
-		if n >= e.minLarge() && o.large == at {
+	case !c.fixed():
+		if n >= c.minLarge() && o.large == at {
 			o.large += n
 		}
 	case prefill >= 0:
@@ -102,25 +108,25 @@ func (o *origin) cut(n int) {
 }
 
 // newOrigin returns the origin of a prompt of n ids in a new session.
-func (e *executor) newOrigin(n int) origin {
-	if !e.fixed() {
-		last := (n-1)%e.plan.Chunk + 1
-		if last >= e.minLarge() {
+func (c chooser) newOrigin(n int) origin {
+	if !c.fixed() {
+		last := (n-1)%c.plan.Chunk + 1
+		if last >= c.minLarge() {
 			last = 0
 		}
 		return origin{large: n - last}
 	}
-	c := cheapest(e.plan, 0, n)
-	if c.prefill < 0 {
+	first := cheapest(c.plan, 0, n)
+	if first.prefill < 0 {
 		return origin{decoded: n}
 	}
-	return origin{large: c.rows, prefill: c.prefill, decoded: n - c.rows}
+	return origin{large: first.rows, prefill: first.prefill, decoded: n - first.rows}
 }
 
 // exact returns how many of the first common positions of a sequence with origin have are
 // bit-identical to those of a sequence with origin want, and let the rest be computed as in want.
-func (e *executor) exact(have, want origin, common int) int {
-	if e.fixed() {
+func (c chooser) exact(have, want origin, common int) int {
+	if c.fixed() {
 		// Rows of a prefill pass may depend on the rows after them: see value.pad.
 		if have.large != want.large || have.prefill != want.prefill || common < want.large {
 			return 0
@@ -128,7 +134,7 @@ func (e *executor) exact(have, want origin, common int) int {
 		return min(common, have.large+have.decoded)
 	}
 	n := min(common, have.large, want.large)
-	for n > 0 && e.passes(want.large-n)*e.minLarge() > want.large-n {
+	for n > 0 && c.passes(want.large-n)*c.minLarge() > want.large-n {
 		n--
 	}
 	return n

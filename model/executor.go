@@ -18,9 +18,10 @@ import (
 // between programs, which all sessions of a model share. One pass runs at a time. This file loads a
 // plan, schedule.go selects the rows of a pass, and pass.go runs it.
 type executor struct {
+	chooser // with the plan
+
 	dev, host npu.Device // host runs host steps; it is dev itself if the device has no host
-	plan      *plan.Plan
-	freq      []float32 // RoPE, radians per position
+	freq      []float32  // RoPE, radians per position
 
 	tap        Tap // may be nil
 	tapBuffers map[tapKey]npu.Buffer
@@ -30,8 +31,7 @@ type executor struct {
 	values  map[string]*value
 	frees   []func() error // of programs and weights
 
-	queue   *scheduler
-	fewRows int // npu.Info.FewRows: larger passes may sum in another order
+	queue *scheduler
 
 	// done is the input whose rows the values hold, up to the head. It is nil after a pass of any
 	// number of rows and after a failed pass. The running pass owns it and the values.
@@ -85,16 +85,15 @@ func newExecutor(ctx context.Context, dev npu.Device, ck *checkpoint.Checkpoint,
 	_ *executor, err error,
 ) {
 	e := &executor{
-		dev:    dev,
-		host:   npu.HostOf(dev),
-		plan:   p,
-		tap:    tap,
-		values: map[string]*value{},
+		dev:     dev,
+		host:    npu.HostOf(dev),
+		chooser: chooser{plan: p, fewRows: dev.Info().FewRows},
+		tap:     tap,
+		values:  map[string]*value{},
 
 		tapBuffers: map[tapKey]npu.Buffer{},
 
-		queue:   newScheduler(p, dev.Info(), tap != nil),
-		fewRows: dev.Info().FewRows,
+		queue: newScheduler(p, dev.Info(), tap != nil),
 	}
 	e.queue.pass = e.runPass
 	defer func() {
@@ -139,7 +138,7 @@ type loadedWeight struct {
 
 type loadKey struct {
 	on     string // OnDevice or OnHost
-	what   string // name of a program, or a layout
+	name   string // of a program, or a layout
 	lookup bool   // the program only looks up rows of the weight
 }
 
@@ -169,7 +168,7 @@ func (l *loader) step(ctx context.Context, s plan.Step) (b boundStep, err error)
 		dev = l.e.host
 	}
 	b = boundStep{Step: s, consts: make([]npu.Buffer, len(s.Args))}
-	key := loadKey{on: s.On, what: s.Program}
+	key := loadKey{on: s.On, name: s.Program}
 	if b.exec = l.programs[key]; b.exec == nil {
 		p := l.e.plan.Program(s.Program)
 		if l.e.tap != nil {
@@ -218,7 +217,7 @@ func (l *loader) constant(ctx context.Context, dev npu.Device, on string, layout
 			return nil, err
 		}
 	}
-	key := loadKey{on: on, what: layout.String(), lookup: p.LooksUp(arg)}
+	key := loadKey{on: on, name: layout.String(), lookup: p.LooksUp(arg)}
 	b, ok := l.consts[key]
 	src := npu.Source{Layout: layout, From: l.from, Lookup: key.lookup}
 	if !ok {

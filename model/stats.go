@@ -6,7 +6,7 @@ import (
 )
 
 // StopReason is the reason why a generation ended: one of the constants below, "break" if the caller
-// left the loop, or "error".
+// left the loop, or "error" after an error, such as that of a cancelled context.
 type StopReason string
 
 const (
@@ -15,8 +15,8 @@ const (
 	StopLength  StopReason = "length"  // MaxTokens
 	StopContext StopReason = "context" // the end of the context
 
-	StopBreak StopReason = "break" // the caller left the loop
-	StopError StopReason = "error" // an error, such as that of a cancelled context
+	stopBreak StopReason = "break"
+	stopError StopReason = "error"
 )
 
 // Stats are the figures of one generation. In JSON times are seconds, and tokens_per_s is
