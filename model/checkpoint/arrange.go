@@ -9,11 +9,11 @@ import (
 // arrange copies a tensor out of the file's mapping, with its rows in Hugging Face's order and
 // aligned for its type. The caller holds c.mu.
 //
-// RoPE pairs elements of a head, and there are two conventions. GGUF files of the llama
-// architecture turn neighbours, 2i and 2i+1; Hugging Face (and GGUF files of all other
-// architectures) turn i and i+headDim/2. The q and k projections of llama files are therefore
-// written with the output rows of each head interleaved. Undoing it moves whole rows, so it is
-// exact for every type, quantised ones included:
+// RoPE rotates pairs of elements of a head, and there are two conventions. GGUF files of the llama
+// architecture pair neighbors, 2i and 2i+1; Hugging Face, and GGUF files of other architectures,
+// pair i and i+headDim/2. The q and k projections of llama files therefore have the output rows of
+// each head interleaved. Undoing that moves whole rows, so it is exact for every type, quantized
+// ones included:
 //
 //	row i            of a head  <- row 2i    in the file
 //	row i+headDim/2  of a head  <- row 2i+1
@@ -48,8 +48,8 @@ func (c *Checkpoint) arrange(e *entry) error {
 	return nil
 }
 
-// aligned reports whether data can be read as elements of t where it lies. Block types are read
-// byte by byte and halfs at even addresses.
+// aligned reports whether data is aligned for reading elements of t. Blocks of quantized types need
+// even addresses, for their F16 scales.
 func aligned(data []byte, t dtype.Type) bool {
 	_, size := t.Block()
 	if t.Quantized() {

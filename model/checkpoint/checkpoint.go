@@ -1,52 +1,51 @@
-// Package checkpoint opens trained models: a Hugging Face folder or a GGUF file becomes a [Config]
-// and typed tensors under Hugging Face's names, and nothing is left to chance.
+// Package checkpoint opens trained models. A Hugging Face folder or a GGUF file becomes a [Config]
+// and typed tensors under Hugging Face's names.
 //
-//	c, err := checkpoint.Open("SmolLM2-135M-Instruct", nil)  // or "model.gguf"
-//	if err != nil { ... }                                   // names the file, the tensor or field, and what to do
+//	c, err := checkpoint.Open("SmolLM2-135M-Instruct", nil) // or "model.gguf"
+//	if err != nil { ... }                                   // names the file, and the tensor or field
 //	defer c.Close()
 //	fmt.Println(c.Config().Family, c.Parameters())          // llama 134515008
 //	w, err := c.Tensor("model.layers.0.self_attn.q_proj.weight")
 //	row := make([]float32, w.Shape[1])
 //	err = dtype.Dequantize(row, w.Type, w.Row(0))
 //
-// # What is read
+// # Supported models
 //
-// Families: Llama (RoPE scaling none, linear, llama3), SmolLM2, Qwen2 and Qwen2.5 (biases on q, k,
-// v), Qwen3 (norms on q and k).
+// The families are Llama (RoPE scaling none, linear, llama3), SmolLM2, Qwen2 and Qwen2.5 (biases on
+// q, k, v), and Qwen3 (norms on q and k).
 //
 // A Hugging Face folder has config.json in the old style (rope_theta, rope_scaling, torch_dtype) or
-// the new (rope_parameters, dtype), model.safetensors or shards with model.safetensors.index.json,
-// in F32, F16 or BF16, and optionally generation_config.json, tokenizer.json,
-// tokenizer_config.json, chat_template.jinja, additional_chat_templates.
+// the new one (rope_parameters, dtype), and model.safetensors, or shards with
+// model.safetensors.index.json, in F32, F16 or BF16. generation_config.json, tokenizer.json,
+// tokenizer_config.json, chat_template.jinja and additional_chat_templates are optional.
 //
-// A GGUF file (version 3, little-endian) has everything in one: F32, F16, BF16, Q8_0, Q4_0, Q4_1,
-// Q5_0, Q5_1, Q4_K, Q5_K, Q6_K.
+// A GGUF file (version 3, little-endian) has everything in one file: F32, F16, BF16, Q8_0, Q4_0,
+// Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K.
 //
-// # What is checked
+// # Checks
 //
-// Open reads the headers and checks that every tensor the family needs is there with the right
-// shape and a type that can be computed with. A tensor that the family does not know is an error,
-// because computing without it would be wrong in silence; only rotary_emb.inv_freq buffers and an
-// lm_head.weight beside tied embeddings are left out. Models that would compute something else
-// (mixture of experts, sliding windows, other activations or RoPE kinds, ...) are refused by name
-// with an [ErrUnsupported]. Weights themselves are not looked at: [Checkpoint.NonFinite] finds
-// NaN and infinities when asked.
+// Open reads the headers and checks that every tensor of the family exists with the right shape and
+// a supported type. An unknown tensor is an error, because ignoring it could silently change the
+// results; the exceptions are rotary_emb.inv_freq buffers, and an lm_head.weight of a model with
+// tied embeddings. Models with an unsupported feature (mixture of experts, sliding windows, other
+// activations or kinds of RoPE, ...) are an [ErrUnsupported] that names the feature. Open does not
+// read the weights themselves: use [Checkpoint.NonFinite] to find NaN and infinities.
 //
-// Settings that only are defaults, such as those of generation_config.json, never keep a model from
-// opening: [Checkpoint.Warnings] lists what was ignored or read in another way.
+// Settings that are only defaults, such as those of generation_config.json, never prevent a model
+// from opening. [Checkpoint.Warnings] lists those that were ignored or changed.
 //
-// Files may be hostile: every length, offset and count is checked before it is used. One thing a
-// mapping cannot survive: if another process truncates the file, the next access to a lost page
-// ends the program with SIGBUS. Replace checkpoints by renaming a new file over the old one, never
-// by writing into it, or set [OpenOptions].ReadWeights.
+// Files may be hostile: every length, offset and count is checked before use. There is one
+// exception: if another process truncates a mapped file, the next access to a lost page ends the
+// program with SIGBUS. Replace checkpoints by renaming a new file over the old one, or set
+// [OpenOptions].ReadWeights.
 //
 // # Memory
 //
-// Tensors lie in the file's mapping and are neither read nor copied by Open: a checkpoint of any
-// size opens in milliseconds, pages come in when weights are first used, and the kernel may drop
-// them again. Tensors that must be rearranged are copied once, when first asked for, into memory
-// outside the Go heap. Either way no garbage collector moves or frees them, so that C code may keep
-// pointers to their data until Close. Release is for those who have made a copy of their own.
+// Open maps the files and neither reads nor copies tensors, so a checkpoint of any size opens in
+// milliseconds. The kernel loads pages when weights are first used and may drop them again. A
+// tensor that must be rearranged is copied at its first use, into memory outside the Go heap. The
+// garbage collector never moves or frees tensors, so C code may keep pointers to them until Close.
+// [Checkpoint.Release] is for callers that have made their own copy.
 package checkpoint
 
 import (
@@ -65,7 +64,8 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// Checkpoint is an open model. It is safe for concurrent use, except that Close must come last.
+// Checkpoint is an open model. It is safe for concurrent use, except that Close must be the last
+// call.
 type Checkpoint struct {
 	path, format string
 	config       *Config
@@ -77,7 +77,7 @@ type Checkpoint struct {
 	entries map[string]*entry
 	names   []string // sorted
 
-	mu     sync.Mutex  // guards what follows
+	mu     sync.Mutex  // guards the fields below
 	maps   []mmap.MMap // files and rearranged tensors
 	closed bool
 }
@@ -88,13 +88,13 @@ type Tensor struct {
 	Type  dtype.Type
 	Shape []int // row-major, outermost first: [out, in] for projections
 
-	// Data is the elements, row after row, little-endian, aligned for Type. It is valid until
-	// Close, must not be written to, and lies outside the Go heap.
+	// Data has the elements, row after row, little-endian, aligned for Type. It is valid until
+	// Close, must not be written to, and is outside the Go heap.
 	Data   []byte
-	Mapped bool // Data is the file's own bytes, mapped or read; else it is a rearranged copy
+	Mapped bool // Data is the file's own bytes, not a rearranged copy
 }
 
-// Elements is the number of elements.
+// Elements returns the number of elements.
 func (t Tensor) Elements() int {
 	n := 1
 	for _, d := range t.Shape {
@@ -103,11 +103,11 @@ func (t Tensor) Elements() int {
 	return n
 }
 
-// Bytes is the size of the elements as stored.
+// Bytes returns the size of the elements as stored.
 func (t Tensor) Bytes() int { return t.Type.Bytes(t.Elements()) }
 
-// Row is the i-th row, where a row is all elements that share the first index: what
-// [dtype.Dequantize] takes.
+// Row returns the i-th row, for example for [dtype.Dequantize]. A row has all elements with the
+// same first index.
 func (t Tensor) Row(i int) []byte {
 	size := t.Bytes() / t.Shape[0]
 	return t.Data[i*size:][:size]
@@ -117,16 +117,16 @@ func (t Tensor) Row(i int) []byte {
 type entry struct {
 	Tensor // Data is nil until arranged
 	stored stored
-	heads  int  // > 0: rows of each of so many heads are interleaved and have to be put in half-split order
-	filled bool // Data of a rearranged copy holds the elements; guarded by Checkpoint.mu, and so is Data then
+	heads  int  // if not 0, the rows of each of this many heads are interleaved
+	filled bool // Data is a complete copy; guarded by Checkpoint.mu, like Data of a copy
 }
 
-// OpenOptions are choices made when a checkpoint is opened.
+// OpenOptions are the options of [Open].
 type OpenOptions struct {
-	// ReadWeights reads the weights into memory instead of mapping their files, so that a program
+	// ReadWeights reads the weights into memory instead of mapping their files, so that the program
 	// survives a file that is truncated or overwritten while the checkpoint is open. Opening then
-	// takes as long as reading the files, and costs their size in memory until Close, beside the
-	// copies that a device makes: Release frees nothing.
+	// takes as long as reading the files, and the weights stay in memory until Close, in addition
+	// to copies that a device makes. Release has no effect.
 	ReadWeights bool
 }
 
@@ -173,13 +173,13 @@ func (c loader) openFile() error {
 		return c.openGGUF(m)
 	}
 	if name := filepath.Base(c.path); strings.HasSuffix(name, ".safetensors") || strings.HasSuffix(name, ".json") {
-		return fileErrorf(c.path, "is part of a Hugging Face checkpoint: give its folder, %s", filepath.Dir(c.path))
+		return fileErrorf(c.path, "is part of a Hugging Face checkpoint: open its folder, %s", filepath.Dir(c.path))
 	}
-	return fileErrorf(c.path, "is no GGUF file (it does not begin with \"GGUF\"); a checkpoint is a GGUF file or a "+
+	return fileErrorf(c.path, "is not a GGUF file (it does not start with \"GGUF\"): open a GGUF file or a "+
 		"Hugging Face folder")
 }
 
-// mapFile maps a file, or reads it, until Close.
+// mapFile maps a file, or reads it with ReadWeights. Close frees the memory.
 func (c loader) mapFile(file string) (mmap.MMap, error) {
 	load := mapFile
 	if c.read {
@@ -193,8 +193,8 @@ func (c loader) mapFile(file string) (mmap.MMap, error) {
 	return m, nil
 }
 
-// adopt takes the tensors that match found, and settles what the config leaves open. heads tells
-// how many heads of a tensor are to be put in order, 0 for most.
+// adopt adds the tensors of match, and chooses a DType if the config has none. heads returns the
+// number of heads of a tensor whose rows must be reordered, or 0.
 func (c loader) adopt(tensors []stored, heads func(name string) int) {
 	count := map[dtype.Type]int{}
 	for _, s := range tensors {
@@ -216,10 +216,10 @@ func (c loader) adopt(tensors []stored, heads func(name string) int) {
 	}
 }
 
-// Tensor finds a weight by its Hugging Face name, such as "model.layers.0.self_attn.q_proj.weight",
-// whatever the file calls it. Where embeddings are tied there is no lm_head.weight: see
-// [Config].TieEmbeddings. The first call for a tensor that has to be rearranged copies it; later
-// ones give the same memory, until it is released.
+// Tensor returns a weight by its Hugging Face name, for example
+// "model.layers.0.self_attn.q_proj.weight", in both formats. With tied embeddings there is no
+// lm_head.weight: see [Config].TieEmbeddings. The first call for a tensor that must be rearranged
+// copies it; later calls return the same memory until it is released.
 func (c *Checkpoint) Tensor(name string) (Tensor, error) {
 	e, err := c.entry(name)
 	if err != nil {
@@ -238,8 +238,7 @@ func (c *Checkpoint) Tensor(name string) (Tensor, error) {
 	return e.Tensor, nil
 }
 
-// Stat describes a weight as Tensor gives it, and copies nothing: Data is nil in those that are
-// rearranged when Tensor is asked for them.
+// Stat is like Tensor, but never copies: Data is nil if Tensor would rearrange the tensor.
 func (c *Checkpoint) Stat(name string) (Tensor, error) {
 	e, err := c.entry(name)
 	if err != nil {
@@ -267,11 +266,11 @@ func (e *entry) described() Tensor {
 	return t
 }
 
-// Release lets the system take back the memory of a tensor, so that a model of which somebody has
-// made a copy in another form does not count twice. A mapped tensor reads as before, from the file.
-// The data of a rearranged one must not be read any more until Tensor is asked for it, which copies
-// it again to the same address: only those release it who know of every reader. With
-// [OpenOptions].ReadWeights Release does nothing.
+// Release lets the system reclaim the memory of a tensor, for callers that have made their own
+// copy. A mapped tensor can still be read, from the file. The data of a rearranged tensor must not
+// be read until the next call of Tensor, which copies it again to the same address, so only a
+// caller that knows every reader may release it. With [OpenOptions].ReadWeights Release does
+// nothing.
 func (c *Checkpoint) Release(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -281,7 +280,7 @@ func (c *Checkpoint) Release(name string) {
 	}
 }
 
-// Tensors lists all weights by name, for an overview, as Stat describes them.
+// Tensors returns all weights by name, as Stat does.
 func (c *Checkpoint) Tensors() []Tensor {
 	all := make([]Tensor, len(c.names))
 	for i, name := range c.names {
@@ -290,19 +289,20 @@ func (c *Checkpoint) Tensors() []Tensor {
 	return all
 }
 
-// Config is the architecture; callers must not change it.
+// Config returns the architecture. The caller must not modify it.
 func (c *Checkpoint) Config() *Config { return c.config }
 
-// Generation is the makers' sampling defaults, never nil.
+// Generation returns the sampling defaults of generation_config.json. It is never nil.
 func (c *Checkpoint) Generation() *Generation { return c.generation }
 
-// Path is what was opened: of a folder of the Hugging Face cache, its snapshot.
+// Path returns the path that was opened: for a folder of the Hugging Face cache, that of its
+// snapshot.
 func (c *Checkpoint) Path() string { return c.path }
 
-// Format is "safetensors" or "gguf".
+// Format returns "safetensors" or "gguf".
 func (c *Checkpoint) Format() string { return c.format }
 
-// Size is the bytes of all weights as stored, tied embeddings counted once.
+// Size returns the size of all weights in bytes as stored, with tied embeddings counted once.
 func (c *Checkpoint) Size() (bytes int64) {
 	for _, e := range c.entries {
 		bytes += int64(e.Bytes())
@@ -310,7 +310,7 @@ func (c *Checkpoint) Size() (bytes int64) {
 	return bytes
 }
 
-// Parameters is the number of weights, tied embeddings counted once.
+// Parameters returns the number of weights, with tied embeddings counted once.
 func (c *Checkpoint) Parameters() (n int64) {
 	for _, e := range c.entries {
 		n += int64(e.Elements())
@@ -318,8 +318,8 @@ func (c *Checkpoint) Parameters() (n int64) {
 	return n
 }
 
-// Close unmaps the files. Tensors must not be used after it: touching their data would end the
-// program. A second Close does nothing.
+// Close unmaps the files. Accessing the data of a tensor afterwards ends the program. Closing again
+// does nothing.
 func (c *Checkpoint) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -28,9 +28,8 @@ func open(tb testing.TB, path string) *Checkpoint {
 	return c
 }
 
-// The same trained model in both formats: the safetensors file was made from the original weights
-// by a converter that is not ours, so equal tensors prove the names, the shapes and the order of q
-// and k rows.
+// The same trained model in both formats. An independent converter made the safetensors file from
+// the original weights, so equal tensors prove the names, the shapes and the order of q and k rows.
 func TestBothFormatsHoldTheSameModel(t *testing.T) {
 	hf := open(t, testenv.Shared(t, "stories260k"))
 	gguf := open(t, testenv.Shared(t, "stories260k/stories260K.gguf"))

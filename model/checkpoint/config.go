@@ -7,8 +7,8 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// Config is the architecture of a model, from config.json or from GGUF metadata, defaults filled
-// in. All dimensions are positive and have been checked against the tensors.
+// Config is the architecture of a model, from config.json or GGUF metadata, with defaults filled
+// in. All dimensions are positive and match the tensors.
 type Config struct {
 	Family string // "llama" (SmolLM2 too), "qwen2" (Qwen2 and 2.5), "qwen3"
 	Name   string // for display: the folder's name, or general.name of a GGUF file
@@ -20,7 +20,7 @@ type Config struct {
 	HeadDim int // need not be Hidden/Heads
 	FFN     int // width of the MLP
 	Vocab   int // rows of the embedding
-	Context int // positions that the model was made for
+	Context int // positions that the model declares
 
 	NormEps float64
 	RoPE    RoPE
@@ -29,13 +29,13 @@ type Config struct {
 	QKVBias       bool // q, k and v projections have biases
 	QKNorm        bool // RMS norm over each head of q and k before RoPE
 
-	DType dtype.Type // what the config names, else the type of most elements
+	DType dtype.Type // of the config, else of most elements
 	BOS   []int      // token ids: generation_config.json's, else config.json's, else empty
-	EOS   []int      // union of the end tokens that files name by id, see [Checkpoint.EndIDs]
+	EOS   []int      // union of the end tokens that files name by id: see [Text].Ends
 }
 
-// RoPE says how rotary embeddings turn. Element pair i of a head (i and i+HeadDim/2) turns by
-// position * inverse frequency i; see InvFreq.
+// RoPE has the parameters of rotary embeddings. At a position, element pair i of a head (elements i
+// and i+HeadDim/2) is rotated by position times inverse frequency i: see InvFreq.
 type RoPE struct {
 	Theta   float64
 	Scaling string // "" (none), "linear", "llama3" or "factors"
@@ -45,18 +45,19 @@ type RoPE struct {
 	HighFreqFactor  float64 // llama3
 	OriginalContext int     // llama3
 
-	// FreqFactors [HeadDim/2] divide the inverse frequencies under "factors". GGUF files store
-	// Llama 3 scaling this way; Open finds the parameters that give the factors and says "llama3",
-	// so "factors" is left for factors of another origin.
+	// FreqFactors [HeadDim/2] divide the inverse frequencies if Scaling is "factors". GGUF files
+	// store Llama 3 scaling as factors. If they match Llama 3's formula, Open sets "llama3"
+	// instead.
 	FreqFactors []float32
 }
 
-// InvFreq gives the inverse frequencies [headDim/2], in radians per position, with scaling applied.
+// InvFreq returns the inverse frequencies [headDim/2], in radians per position, with scaling
+// applied.
 //
-// Unscaled, number i is Theta^(-2i/headDim) (RoFormer, arXiv 2104.09864). Linear scaling divides
-// all by Factor. Llama 3 scaling divides those whose wavelength exceeds
-// OriginalContext/LowFreqFactor by Factor, leaves those below OriginalContext/HighFreqFactor, and
-// goes smoothly from one to the other between.
+// Without scaling, number i is Theta^(-2i/headDim) (RoFormer, arXiv 2104.09864). Linear scaling
+// divides all by Factor. Llama 3 scaling divides those whose wavelength exceeds
+// OriginalContext/LowFreqFactor by Factor, keeps those below OriginalContext/HighFreqFactor, and
+// interpolates between.
 func (r RoPE) InvFreq(headDim int) []float64 {
 	freq := make([]float64, headDim/2)
 	for i := range freq {
@@ -73,7 +74,7 @@ func (r RoPE) InvFreq(headDim int) []float64 {
 	return freq
 }
 
-// llama3Divisor is the number by which Llama 3 scaling divides an inverse frequency.
+// llama3Divisor returns the divisor of an inverse frequency under Llama 3 scaling.
 func (r RoPE) llama3Divisor(freq float64) float64 {
 	turns := float64(r.OriginalContext) * freq / (2 * math.Pi) // in the original context
 	switch {
@@ -86,9 +87,9 @@ func (r RoPE) llama3Divisor(freq float64) float64 {
 	return 1 / ((1-keep)/r.Factor + keep)
 }
 
-// limits keeps numbers from a file within what any model uses, so that their products cannot
-// overflow an int64 and lists made from them stay small. The largest published decoders have 126
-// layers, 16384 hidden, 53248 FFN, 262144 tokens.
+// limits bounds the dimensions of a file, so that their products fit an int64 and lists of that
+// size stay small. The largest published decoders have 126 layers, hidden size 16384, FFN 53248 and
+// 262144 tokens.
 var limits = []struct {
 	name string
 	max  int
@@ -104,7 +105,7 @@ var limits = []struct {
 	{"context length", 1 << 30, func(c *Config) int { return c.Context }},
 }
 
-// check refuses dimensions that no model can have, naming the file they come from.
+// check returns an error that names the file if a dimension is invalid.
 func (c *Config) check(file string) error {
 	for _, l := range limits {
 		if n := l.of(c); n < 1 || n > l.max {
@@ -116,7 +117,7 @@ func (c *Config) check(file string) error {
 			"of the second", c.Heads, c.KVHeads)
 	}
 	if c.HeadDim%2 != 0 {
-		return fileErrorf(file, "the head dimension is %d; RoPE turns pairs, so it must be even", c.HeadDim)
+		return fileErrorf(file, "the head dimension is %d; RoPE rotates pairs, so it must be even", c.HeadDim)
 	}
 	if !(c.NormEps > 0 && c.NormEps < 1) {
 		return fileErrorf(file, "the RMS norm epsilon is %v; it must be a small positive number such as 1e-5",

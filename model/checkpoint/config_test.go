@@ -18,7 +18,7 @@ import (
 // fields is a config.json.
 type fields map[string]any
 
-// oldStyle is a config as transformers 4 writes it.
+// oldStyle returns a config in the style of transformers 4.
 func oldStyle() fields {
 	return fields{
 		"model_type": "llama", "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -31,7 +31,7 @@ func oldStyle() fields {
 	}
 }
 
-// with changes fields; nil removes one.
+// with changes fields; nil removes a field.
 func (f fields) with(change fields) fields {
 	g := maps.Clone(f)
 	for k, v := range change {
@@ -111,7 +111,7 @@ func TestDefaultsAreThoseOfTransformers(t *testing.T) {
 			func(c *Config) bool { return c.EOS[0] == 5 && c.BOS == nil }},
 		{fields{"use_sliding_window": false, "sliding_window": 32, "model_type": "qwen2"},
 			func(c *Config) bool { return true }},
-		// transformers gives the window to layers from max_window_layers on: none here
+		// layers from max_window_layers on have the window: none here
 		{fields{"use_sliding_window": true, "sliding_window": 32, "max_window_layers": 2, "model_type": "qwen2"},
 			func(c *Config) bool { return true }},
 		{fields{"layer_types": []string{"full_attention", "full_attention"}}, func(c *Config) bool { return true }},
@@ -164,15 +164,15 @@ func TestBadConfigs(t *testing.T) {
 		change fields
 		says   string
 	}{
-		{fields{"model_type": nil}, "no model_type"},
-		{fields{"hidden_size": "16"}, `field "hidden_size" is a JSON string, where an integer is needed`},
+		{fields{"model_type": nil}, "model_type is missing"},
+		{fields{"hidden_size": "16"}, `field "hidden_size" is a JSON string, expected an integer`},
 		{fields{"hidden_size": 1.5}, `field "hidden_size"`},
 		{fields{"hidden_size": nil}, "hidden_size is missing"},
 		{fields{"num_hidden_layers": nil}, "num_hidden_layers is missing"},
 		{fields{"intermediate_size": nil}, "intermediate_size is missing"},
 		{fields{"vocab_size": 0}, "vocab_size is missing, or 0"},
 		{fields{"hidden_size": -16}, "hidden size is -16"},
-		{fields{"hidden_size": 17}, "no multiple of num_attention_heads"},
+		{fields{"hidden_size": 17}, "not a multiple of num_attention_heads"},
 		{fields{"num_hidden_layers": 1 << 40}, "number of layers"},
 		{fields{"vocab_size": 1 << 62}, "vocabulary size"},
 		{fields{"num_attention_heads": 0}, "num_attention_heads is missing, or 0"},
@@ -187,7 +187,7 @@ func TestBadConfigs(t *testing.T) {
 			"original_max_position_embeddings": 8}}, "low_freq_factor < high_freq_factor"},
 		{fields{"rope_scaling": fields{"rope_type": "llama3", "factor": 8, "low_freq_factor": 1,
 			"high_freq_factor": 4}}, "original_max_position_embeddings"},
-		{fields{"rope_scaling": "llama3"}, `field "rope_scaling" is a JSON string, where an object`},
+		{fields{"rope_scaling": "llama3"}, `field "rope_scaling" is a JSON string, expected an object`},
 		{fields{"layer_types": []string{"full_attention"}}, "layer_types lists 1 layers"},
 	} {
 		_, err := oldStyle().with(tc.change).read(t)
@@ -199,7 +199,7 @@ func TestBadConfigs(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "config.json")
 	for text, says := range map[string]string{"": "line 1", "{\n\"a\": 1,\n}": "line 3",
-		"[1]": "the whole is a JSON array, where an object is needed"} {
+		"[1]": "the content is a JSON array, expected an object"} {
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -258,7 +258,7 @@ func TestPublishedConfigs(t *testing.T) {
 }
 
 // The numbers are those of the formula in transformers (_compute_llama3_parameters) for
-// Llama-3.2-1B, in float64. Indices 0 to 14 are left alone, 15 to 17 lie between, the rest is
+// Llama-3.2-1B, in float64. Indices 0 to 14 are unchanged, 15 to 17 interpolated, the others
 // divided by 32.
 func TestInvFreqLlama3(t *testing.T) {
 	r := RoPE{Theta: 500000, Scaling: "llama3", Factor: 32, LowFreqFactor: 1, HighFreqFactor: 4, OriginalContext: 8192}
@@ -286,7 +286,7 @@ func TestInvFreqLlama3(t *testing.T) {
 	}
 }
 
-// A config.json alone is enough to know an architecture.
+// A config.json without weights determines an architecture.
 func TestReadConfigAlone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "some-model")
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -310,7 +310,7 @@ func TestReadConfigAlone(t *testing.T) {
 		t.Errorf("a file that is not there gives %v", err)
 	}
 	if _, err := ReadConfig(dir); err == nil || !strings.Contains(err.Error(),
-		"some-model: is a folder, where a file should be: give the path of its config.json") {
+		"some-model: is a folder: give the path of its config.json") {
 		t.Errorf("a folder gives %v", err)
 	}
 	model := filepath.Join(dir, "model.gguf")

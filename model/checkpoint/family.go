@@ -8,15 +8,15 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// want is a tensor that a model needs.
+// want is a tensor of the family.
 type want struct {
 	name  string
 	shape []int
-	why   string // the fields that the shape follows from, with their values
+	why   string // fields that determine the shape, with their values
 }
 
-// wants lists the tensors of a model, in the order of the forward pass. Weights of projections are
-// [out, in].
+// wants returns the tensors of a model, in the order of the forward pass. Projections are [out,
+// in].
 func (c *Config) wants() []want {
 	hidden := fmt.Sprintf("hidden size %d", c.Hidden)
 	vocab := fmt.Sprintf("vocabulary size %d, %s", c.Vocab, hidden)
@@ -57,16 +57,16 @@ func (c *Config) wants() []want {
 	return all
 }
 
-// harmless reports whether a tensor that the model does not need may be left out in silence:
-// buffers of rotary embeddings, which follow from the config, and the copy of the embedding that
-// some writers store as LM head of a tied model (transformers ignores it too).
+// harmless reports whether a tensor may be ignored silently: buffers of rotary embeddings, which
+// follow from the config, and the copy of the embedding that some writers store as LM head of a
+// tied model (transformers ignores it too).
 func (c *Config) harmless(name string) bool {
 	return strings.HasSuffix(name, "rotary_emb.inv_freq") || c.TieEmbeddings && name == "lm_head.weight"
 }
 
-// match pairs what a model needs with what its files have, and gives an error that names the first
-// tensor that is missing, wrong or not understood. source is where the architecture came from, for
-// messages: "config.json" or "the metadata". Missing tensors are reported under the path file.
+// match returns the stored tensors of a model. The error names the first tensor that is missing,
+// wrong or unknown. source is the origin of the architecture, for messages: "config.json" or "the
+// metadata". file is the path for missing tensors.
 func match(c *Config, found []stored, file, source string) ([]stored, error) {
 	byName := make(map[string]*stored, len(found))
 	for i := range found {
@@ -121,7 +121,7 @@ func match(c *Config, found []stored, file, source string) ([]stored, error) {
 	return used, nil
 }
 
-// check compares a stored tensor with what is wanted.
+// check returns an error if the type or shape of a stored tensor is wrong.
 func (w *want) check(s *stored, source string) error {
 	switch s.typ {
 	case dtype.F32, dtype.F16, dtype.BF16:
@@ -134,7 +134,7 @@ func (w *want) check(s *stored, source string) error {
 		}
 	}
 	if !slices.Equal(s.shape, w.shape) {
-		return s.errorf("is %v, %s asks for %v\n  (%s): is it from another model?", s.shape, source, w.shape, w.why)
+		return s.errorf("is %v, but %s requires %v\n  (%s): is it from another model?", s.shape, source, w.shape, w.why)
 	}
 	return nil
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/edsrzf/mmap-go"
 )
 
-// maxJSON bounds the JSON files read into memory. The largest real one is tokenizer_config.json, up
-// to a few MB.
+// maxJSON bounds the JSON files that are read into memory. The largest is tokenizer_config.json,
+// with up to a few MB.
 const maxJSON = 64 << 20
 
 // readJSON decodes a JSON file of a checkpoint folder.
@@ -29,10 +29,10 @@ func readJSON(file string, v any) error {
 	return decodeJSON(file, b, v)
 }
 
-// utf8BOM is the byte order mark that some editors write at the beginning of a file. JSON has none.
+// utf8BOM is the byte order mark that some editors write at the start of a file. JSON has none.
 var utf8BOM = []byte("\ufeff")
 
-// readText reads a small file whole.
+// readText reads a small file.
 func readText(file string) ([]byte, error) {
 	f, _, err := openRegular(file)
 	if err != nil {
@@ -44,7 +44,7 @@ func readText(file string) ([]byte, error) {
 		return nil, &Error{File: file, Problem: "cannot be read", Err: err}
 	}
 	if len(b) > maxJSON {
-		return nil, fileErrorf(file, "is larger than %d MB, which no such file is", maxJSON>>20)
+		return nil, fileErrorf(file, "is larger than %d MB, more than any valid one", maxJSON>>20)
 	}
 	if err := checkPointer(file, b); err != nil {
 		return nil, err
@@ -62,11 +62,11 @@ func decodeJSON(file string, b []byte, v any) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &wrong):
-		what := fmt.Sprintf("field %q", wrong.Field)
+		where := fmt.Sprintf("field %q", wrong.Field)
 		if wrong.Field == "" {
-			what = "the whole"
+			where = "the content"
 		}
-		return fileErrorf(file, "%s is a JSON %s, where %s is needed", what, wrong.Value, kindName(wrong.Type))
+		return fileErrorf(file, "%s is a JSON %s, expected %s", where, wrong.Value, kindName(wrong.Type))
 	case errors.As(err, &syntax):
 		before := b[:min(int(syntax.Offset), len(b))]
 		return &Error{File: file, Problem: fmt.Sprintf("is not valid JSON, line %d",
@@ -91,15 +91,14 @@ func kindName(t reflect.Type) string {
 	return "a " + t.String()
 }
 
-// openRegular opens a regular file: a pipe or device under a checkpoint's name could block for
-// ever.
+// openRegular opens a regular file. Opening a pipe or device could block forever.
 func openRegular(file string) (*os.File, int64, error) {
 	info, err := os.Stat(file)
 	if err != nil {
 		return nil, 0, fmt.Errorf("checkpoint: %w", err)
 	}
 	if info.IsDir() {
-		return nil, 0, fileErrorf(file, "is a folder, where a file should be")
+		return nil, 0, fileErrorf(file, "is a folder, expected a file")
 	}
 	if !info.Mode().IsRegular() {
 		return nil, 0, fileErrorf(file, "is not a regular file")
@@ -111,7 +110,7 @@ func openRegular(file string) (*os.File, int64, error) {
 	return f, info.Size(), nil
 }
 
-// mapFile maps a file for reading. No page is read before it is used.
+// mapFile maps a file for reading. Pages are read at first use.
 func mapFile(file string) (mmap.MMap, error) {
 	f, size, err := openRegular(file)
 	if err != nil {
@@ -144,7 +143,7 @@ func loadFile(file string) (mmap.MMap, error) {
 	}
 	if n, err := io.ReadFull(f, m); err != nil {
 		_ = m.Unmap()
-		problem := fmt.Sprintf("cannot be read: it has %d bytes, and ended after %d", size, n)
+		problem := fmt.Sprintf("cannot be read: it ended after %[2]d of %[1]d bytes", size, n)
 		return nil, &Error{File: file, Problem: problem, Err: err}
 	}
 	return notPointer(file, m)
@@ -155,12 +154,12 @@ func checkSize(file string, size int64) error {
 		return fileErrorf(file, "is empty: was the download interrupted?")
 	}
 	if int64(int(size)) != size {
-		return fileErrorf(file, "of %d bytes does not fit this machine's address space", size)
+		return fileErrorf(file, "has %d bytes, which do not fit this machine's address space", size)
 	}
 	return nil
 }
 
-// notPointer refuses what Git LFS leaves where it has not fetched a file.
+// notPointer returns an error if the mapping is a Git LFS pointer.
 func notPointer(file string, m mmap.MMap) (mmap.MMap, error) {
 	if err := checkPointer(file, m); err != nil {
 		_ = m.Unmap()
@@ -177,17 +176,17 @@ func checkPointer(file string, content []byte) error {
 	return nil
 }
 
-// allocate gives n bytes outside the Go heap, so that C code may keep pointers into them.
+// allocate returns n bytes outside the Go heap, so that C code may keep pointers into them.
 func allocate(n int) (mmap.MMap, error) {
 	m, err := mmap.MapRegion(nil, n, mmap.COPY, mmap.ANON, 0)
 	if err != nil {
-		return nil, fmt.Errorf("checkpoint: no memory for %d bytes: %w", n, err)
+		return nil, fmt.Errorf("checkpoint: out of memory: cannot allocate %d bytes: %w", n, err)
 	}
 	return m, nil
 }
 
-// explainFolder says why a folder is no Hugging Face checkpoint, and how to make it one. missing is
-// the file that was looked for.
+// explainFolder returns the error of a folder that is not a Hugging Face checkpoint, with advice.
+// missing is the file that was expected.
 func explainFolder(dir, missing string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -220,19 +219,19 @@ func explainFolder(dir, missing string) error {
 			"are not supported. Convert them with "+
 			"transformers: AutoModelForCausalLM.from_pretrained(%q).save_pretrained(...) writes safetensors", dir)
 	case meta:
-		why = "the folder has Meta's own layout (consolidated.*.pth, params.json, original/tokenizer.model), but " +
+		why = "the folder has Meta's layout (consolidated.*.pth, params.json, original/tokenizer.model), but " +
 			layout + ". They come from the " +
 			"model's page on huggingface.co, outside its folder original/, or from transformers' " +
 			"convert_llama_weights_to_hf.py"
 	case len(gguf) > 0:
-		why = fmt.Sprintf("the folder has GGUF files (%d): name the one you want, such as %s", len(gguf),
+		why = fmt.Sprintf("the folder has GGUF files (%d): give the path of one, for example %s", len(gguf),
 			filepath.Join(dir, gguf[0]))
 	case len(cached) > 0:
-		why = fmt.Sprintf("this is a Hugging Face cache (%d models): name the one you want, such as %s",
+		why = fmt.Sprintf("this is a Hugging Face cache (%d models): give the path of one, for example %s",
 			len(cached), filepath.Join(dir, cached[0]))
 	case len(tensors) > 0:
 		why = fmt.Sprintf("the folder has %s, but %s", strings.Join(tensors[:min(3, len(tensors))], ", "), layout)
 	}
-	return &Error{File: filepath.Join(dir, missing), Problem: fmt.Sprintf("there is none in %s: %s", dir, why),
+	return &Error{File: filepath.Join(dir, missing), Problem: fmt.Sprintf("not found in %s: %s", dir, why),
 		Err: os.ErrNotExist}
 }

@@ -64,9 +64,8 @@ func (c loader) readFile(file string) ([]stored, error) {
 	return readSafetensors(file, m)
 }
 
-// readShards reads the files that the index names. Index and shards must agree on every tensor: a
-// difference means that files of two models or two revisions were mixed. It also gives the index's
-// path.
+// readShards reads the files of the index, and also returns the path of the index. Index and shards
+// must agree on every tensor: a difference means that files of two models or revisions were mixed.
 func (c loader) readShards() ([]stored, string, error) {
 	index := filepath.Join(c.path, "model.safetensors.index.json")
 	text, err := readText(index)
@@ -83,10 +82,10 @@ func (c loader) readShards() ([]stored, string, error) {
 		return nil, "", err
 	}
 	if name, err := duplicateKey(bytes.TrimPrefix(text, utf8BOM)); err != nil || name != "" {
-		return nil, "", &Error{File: index, Problem: fmt.Sprintf("names %q twice", name), Err: err}
+		return nil, "", &Error{File: index, Problem: fmt.Sprintf("has the key %q twice", name), Err: err}
 	}
 	if len(h.WeightMap) == 0 {
-		return nil, "", fileErrorf(index, "has no weight_map, so it names no files")
+		return nil, "", fileErrorf(index, "has no weight_map, the list of files")
 	}
 	var shards []string
 	for _, shard := range h.WeightMap {
@@ -95,10 +94,11 @@ func (c loader) readShards() ([]stored, string, error) {
 	slices.Sort(shards)
 	shards = slices.Compact(shards)
 
-	// All names are looked at before any file is: an index must not reach outside its folder.
+	// Check all names before opening any file: an index must not reach outside its folder.
 	for _, shard := range shards {
 		if !filepath.IsLocal(shard) || strings.ContainsAny(shard, `/\`) || !strings.HasSuffix(shard, ".safetensors") {
-			return nil, "", fileErrorf(index, "names the file %q; shards are *.safetensors files beside it", shard)
+			return nil, "", fileErrorf(index, "names the file %q; shards are *.safetensors files in the same folder",
+				shard)
 		}
 	}
 	var absent []string
@@ -108,7 +108,7 @@ func (c loader) readShards() ([]stored, string, error) {
 		}
 	}
 	if len(absent) > 0 {
-		problem := fmt.Sprintf("%d of the %d files it names are missing, the first is %s: was the download "+
+		problem := fmt.Sprintf("%d of its %d files are missing, first %s: was the download "+
 			"interrupted?",
 			len(absent), len(shards), absent[0])
 		return nil, "", &Error{File: index, Problem: problem, Err: os.ErrNotExist}
@@ -123,9 +123,9 @@ func (c loader) readShards() ([]stored, string, error) {
 			switch in := h.WeightMap[s.name]; in {
 			case shard:
 			case "":
-				return nil, "", s.errorf("is not named by %s", filepath.Base(index))
+				return nil, "", s.errorf("is missing in %s", filepath.Base(index))
 			default:
-				return nil, "", s.errorf("should be in %s, says %s", in, filepath.Base(index))
+				return nil, "", s.errorf("should be in %s according to %s", in, filepath.Base(index))
 			}
 		}
 		found = append(found, tensors...)
@@ -137,7 +137,7 @@ func (c loader) readShards() ([]stored, string, error) {
 		}
 		for name, shard := range h.WeightMap {
 			if !have[name] {
-				problem := fmt.Sprintf("is missing, though %s says it is there", filepath.Base(index))
+				problem := fmt.Sprintf("is missing, although %s lists it", filepath.Base(index))
 				return nil, "", &Error{File: filepath.Join(c.path, shard), Tensor: name, Problem: problem}
 			}
 		}

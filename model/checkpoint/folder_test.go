@@ -19,7 +19,7 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// tiny is a model that takes a few kilobytes.
+// tiny is the config of a model of a few kilobytes.
 func tiny(family string) ckptgen.Spec {
 	return ckptgen.Spec{Family: family, Layers: 2, Hidden: 16, Heads: 4, KVHeads: 2, HeadDim: 8, FFN: 24, Vocab: 32,
 		Type: dtype.F32, Tie: true}
@@ -69,7 +69,7 @@ func replace(old, by string) func(t testing.TB, dir string) {
 	return header(func(s string) string { return strings.Replace(s, old, by, 1) })
 }
 
-// tensors rewrites the whole file with other tensors.
+// tensors rewrites the file with other tensors.
 func tensors(change func([]ckptgen.Tensor) []ckptgen.Tensor) func(t testing.TB, dir string) {
 	return func(t testing.TB, dir string) {
 		if err := ckptgen.WriteSafetensors(filepath.Join(dir, "model.safetensors"),
@@ -131,7 +131,7 @@ func instead(remove string, files ...string) func(t testing.TB, dir string) {
 	}
 }
 
-// Each row breaks a good checkpoint in one way; what Open says must name the file and the thing.
+// Each row breaks a valid checkpoint in one way. The error must name the file and the object.
 func TestBadFolders(t *testing.T) {
 	const q = `"model.layers.1.self_attn.q_proj.weight"`
 	for _, tc := range []struct {
@@ -140,14 +140,14 @@ func TestBadFolders(t *testing.T) {
 		says   []string
 		kind   error // for checkError
 	}{
-		{"no config", remove("config.json"), []string{"config.json: there is none in", "model.safetensors"},
+		{"no config", remove("config.json"), []string{"config.json: not found in", "model.safetensors"},
 			fs.ErrNotExist},
-		{"no weights", remove("model.safetensors"), []string{"model.safetensors: there is none in", "index.json"},
+		{"no weights", remove("model.safetensors"), []string{"model.safetensors: not found in", "index.json"},
 			fs.ErrNotExist},
 		{"Meta's layout", instead("config.json", "original/tokenizer.model", "consolidated.00.pth", "params.json"),
-			[]string{"config.json: there is none in", "Meta's own layout", "tokenizer.json",
+			[]string{"config.json: not found in", "Meta's layout", "tokenizer.json",
 				"convert_llama_weights_to_hf"}, fs.ErrNotExist},
-		{"only original/", instead("config.json", "original/tokenizer.model"), []string{"Meta's own layout"},
+		{"only original/", instead("config.json", "original/tokenizer.model"), []string{"Meta's layout"},
 			fs.ErrNotExist},
 		{"only pickles", instead("model.safetensors", "pytorch_model.bin"),
 			[]string{"pytorch_model", "save_pretrained"}, fs.ErrNotExist},
@@ -173,15 +173,15 @@ func TestBadFolders(t *testing.T) {
 			if err := os.Mkdir(filepath.Join(dir, "model.safetensors"), 0o755); err != nil {
 				t.Fatal(err)
 			}
-		}, []string{"is a folder, where a file should be"}, ofFile},
+		}, []string{"is a folder, expected a file"}, ofFile},
 		{"header longer than the file", func(t testing.TB, dir string) {
 			put(t, filepath.Join(dir, "model.safetensors"),
 				append(binary.LittleEndian.AppendUint64(nil, math.MaxUint64-4), "{}"...))
-		}, []string{"header has 18446744073709551611 bytes, but only 2 follow"}, ofFile},
+		}, []string{"header of 18446744073709551611 bytes, but only 2 follow"}, ofFile},
 		{"huge header", func(t testing.TB, dir string) {
 			put(t, filepath.Join(dir, "model.safetensors"), append(binary.LittleEndian.AppendUint64(nil, maxHeader+1),
 				make([]byte, maxHeader+1)...))
-		}, []string{"more than the"}, ofFile},
+		}, []string{"at most 8388608"}, ofFile},
 		{"header is no JSON", header(func(s string) string { return "!" + s[1:] }), []string{"not valid JSON"},
 			ofFile},
 		{"header is a list", header(func(string) string { return "[[]]" }), []string{"model.safetensors"},
@@ -217,12 +217,12 @@ func TestBadFolders(t *testing.T) {
 			[]string{"embed_tokens", "is U32", "BF16"}, ofTensor},
 		{"a tensor twice in the header", header(func(s string) string {
 			return `{"model.norm.weight":{"dtype":"F32","shape":[16],"data_offsets":[0,64]},` + s[1:]
-		}), []string{"model.norm.weight", "twice"}, ofTensor},
+		}), []string{"model.norm.weight", "repeated"}, ofTensor},
 		{"wrong shape", replace(`"shape":[32,16]`, `"shape":[16,32]`), []string{"model.safetensors",
 			`"model.embed_tokens.weight" is [16 32]`, "[32 16]", "vocabulary size 32"}, ofTensor},
 		{"wrong rank", replace(`"shape":[32,16]`, `"shape":[512]`), []string{"is [512]"}, ofTensor},
 		{"config of another width", config(fields{"num_attention_heads": 2, "num_key_value_heads": 2}),
-			[]string{"q_proj.weight", "is [32 16], config.json asks for [16 16]",
+			[]string{"q_proj.weight", "is [32 16], but config.json requires [16 16]",
 				"2 attention heads x head dimension 8"}, ofTensor},
 		{"missing tensor", tensors(func(all []ckptgen.Tensor) []ckptgen.Tensor {
 			return slices.DeleteFunc(all, func(t ckptgen.Tensor) bool { return `"`+t.Name+`"` == q })
@@ -274,7 +274,7 @@ func TestBadIndexes(t *testing.T) {
 		break_ func(t testing.TB, dir string)
 		says   []string
 	}{
-		{"missing shard", remove(first), []string{indexName, first, "1 of the 3"}},
+		{"missing shard", remove(first), []string{indexName, first, "1 of its 3"}},
 		{"shard that was never there", name("model-00009-of-00003.safetensors"),
 			[]string{"model-00009-of-00003.safetensors"}},
 		{"truncated shard", func(t testing.TB, dir string) {
@@ -289,7 +289,7 @@ func TestBadIndexes(t *testing.T) {
 		{"empty file name", name(""), []string{indexName, `""`}},
 		{"tensor in another shard", name(first), []string{"model.norm.weight", "should be in", first}},
 		{"tensor that the index has not", weightMap(func(m map[string]string) { delete(m, "model.norm.weight") }),
-			[]string{"model.norm.weight", "is not named by"}},
+			[]string{"model.norm.weight", "is missing in"}},
 		{"tensor that no shard has", weightMap(func(m map[string]string) { m["more"] = first }),
 			[]string{`"more"`, "is missing"}},
 		{"nothing in the index", func(t testing.TB, dir string) {
@@ -318,9 +318,9 @@ func TestBadPaths(t *testing.T) {
 	dir := writeTiny(t, tiny("llama"))
 	for path, says := range map[string]string{
 		filepath.Join(dir, "nowhere"):           "give the path of a Hugging Face folder or of a .gguf file",
-		filepath.Join(dir, "model.safetensors"): "give its folder, " + dir,
-		filepath.Join(dir, "config.json"):       "give its folder",
-		t.TempDir():                             "config.json: there is none in",
+		filepath.Join(dir, "model.safetensors"): "open its folder, " + dir,
+		filepath.Join(dir, "config.json"):       "open its folder",
+		t.TempDir():                             "config.json: not found in",
 		os.DevNull:                              "not a regular file",
 	} {
 		if _, err := Open(path, nil); err == nil || !strings.Contains(err.Error(), says) {
@@ -346,7 +346,7 @@ func TestHarmlessTensorsAreLeftOut(t *testing.T) {
 	}
 }
 
-// Tensors are the bytes that were written, in the order of their names, whatever the container.
+// Tensors have the bytes that were written, in the order of their names, in every format.
 func TestTensorsAreThoseWritten(t *testing.T) {
 	for _, family := range []string{"llama", "qwen2", "qwen3"} {
 		for _, shards := range []int{1, 4} {
@@ -386,8 +386,8 @@ func TestTensorsAreThoseWritten(t *testing.T) {
 	}
 }
 
-// Old writers did not pad the header, and so misalign all tensors. Such a tensor is copied to where
-// it can be used.
+// Old writers did not pad the header, so all tensors are misaligned. Such a tensor is copied to an
+// aligned address.
 func TestMisalignedTensorsAreCopied(t *testing.T) {
 	dir := writeTiny(t, tiny("llama"))
 	want := slices.Clone(must(open(t, dir).Tensor("model.norm.weight")).Data)
@@ -544,7 +544,7 @@ func TestTextOfFolders(t *testing.T) {
 	}
 }
 
-// Files that Git LFS has left a pointer of are named, with what to do.
+// The error of a Git LFS pointer names the file and the remedy.
 func TestPointers(t *testing.T) {
 	pointer := []byte("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab\nsize 98362432\n")
 	for _, name := range []string{"config.json", "generation_config.json", "model.safetensors",
@@ -560,8 +560,8 @@ func TestPointers(t *testing.T) {
 	checkError(t, err, []string{"model.gguf", "is a Git LFS pointer", "git lfs pull"}, ofFile)
 }
 
-// BOS is generation_config.json's before config.json's. End tokens are the union, and each knows
-// which files name it.
+// generation_config.json overrides the BOS of config.json. End tokens are the union, each with the
+// files that name it.
 func TestSpecialTokensOfBothConfigs(t *testing.T) {
 	dir := writeTiny(t, tiny("llama")) // config.json: BOS 1, EOS 2
 	generation := fields{"eos_token_id": []int{7, 2}, "bos_token_id": 4, "temperature": 0.5}

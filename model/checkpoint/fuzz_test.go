@@ -10,9 +10,8 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// The fuzzers hold both containers to this: bytes of any kind give an error or a checkpoint whose
-// every tensor lies inside the file and can be read to its last byte. Seeds are good files; what
-// fuzzing found worth keeping is in testdata/fuzz.
+// For both formats, any bytes return an error, or a checkpoint whose tensors are inside the file
+// and readable. Seeds are valid files; testdata/fuzz has interesting inputs.
 
 func FuzzSafetensors(f *testing.F) {
 	dir := f.TempDir()
@@ -86,7 +85,7 @@ func FuzzGGUF(f *testing.F) {
 	})
 }
 
-// touch reads all of an open checkpoint, and closes it.
+// touch reads every tensor of a checkpoint and closes it.
 func touch(t *testing.T, c *Checkpoint) {
 	for _, want := range c.Tensors() {
 		w, err := c.Tensor(want.Name)

@@ -7,22 +7,22 @@ import (
 	"os"
 )
 
-// Generation holds the sampling defaults and special tokens of generation_config.json. Fields that
-// the file leaves out, or sets to something that no sampler can use, are nil or empty.
+// Generation has the sampling defaults and special tokens of generation_config.json. A field is nil
+// or empty if the file does not set it, or sets it to an invalid value.
 type Generation struct {
 	DoSample          *bool
 	Temperature       *float64 // 0 or more
-	TopK              *int     // 0 means all tokens, for which files also write -1
-	TopP              *float64 // 0 to 1; transformers takes 0 as the most likely token alone
+	TopK              *int     // 0 means all tokens (-1 in some files)
+	TopP              *float64 // 0 to 1; 0 is greedy in transformers
 	MinP              *float64 // 0 to 1
 	RepetitionPenalty *float64 // 0.01 to 100
 	BOS, EOS          []int
 }
 
-// readGeneration reads generation_config.json. A missing file sets nothing. The file holds
-// defaults, so none of its values keeps a model from opening: they are read as transformers and
-// vLLM read them, and a value that neither can use is ignored with a warning. A file that cannot be
-// read, such as a Git LFS pointer, is an error, because its end tokens would be missing.
+// readGeneration reads generation_config.json, which may be missing. The values are defaults, so
+// none of them prevents a model from opening: they are interpreted as transformers and vLLM do, and
+// a value that neither accepts is ignored with a warning. If the file cannot be read, for example
+// because it is a Git LFS pointer, that is an error, because its end tokens would be missing.
 func readGeneration(file string, vocab int, w *warnings) (*Generation, error) {
 	s, err := readSettings(file, w)
 	if errors.Is(err, os.ErrNotExist) {
@@ -67,7 +67,8 @@ func readGeneration(file string, vocab int, w *warnings) (*Generation, error) {
 	return g, nil
 }
 
-// topK reads top_k. vLLM writes -1 for all tokens, transformers 0 or null; some files have a float.
+// topK reads top_k. All tokens are -1 in vLLM, and 0 or null in transformers. Some files have a
+// float.
 func (s settings) topK() *int {
 	v, ok := s.number("top_k")
 	if !ok {
@@ -84,8 +85,7 @@ func (s settings) topK() *int {
 	return &k
 }
 
-// unused reports settings that change what transformers generates and that this module does not
-// have.
+// unused reports settings that would change the output of transformers and that npukit lacks.
 func (s settings) unused() {
 	for _, f := range []struct {
 		name    string

@@ -11,7 +11,7 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// A GGUF file is, little-endian throughout: "GGUF", version, number of tensors, number of metadata
+// A GGUF file has, in little-endian order: "GGUF", version, number of tensors, number of metadata
 // entries; the entries (key, kind, value); a description of each tensor (name, dimensions innermost
 // first, type, offset); padding; the tensors' data.
 //
@@ -41,8 +41,8 @@ const (
 	ggufF64
 )
 
-// ggufKinds has each kind's name and the least number of bytes that a value takes: for strings
-// their length, for arrays kind and count.
+// ggufKinds has the name of each kind and the minimum size of a value in bytes: for strings that of
+// the length, for arrays that of kind and count.
 var ggufKinds = [...]struct {
 	name string
 	size int
@@ -58,8 +58,8 @@ func (k ggufKind) String() string {
 	return fmt.Sprintf("kind %d", uint32(k))
 }
 
-// ggufValue is a metadata value as bytes in the mapping: of a string its characters, of an array
-// its elements.
+// ggufValue is a metadata value as bytes in the mapping: the characters of a string, the elements
+// of an array.
 type ggufValue struct {
 	kind  ggufKind
 	bytes []byte
@@ -67,8 +67,8 @@ type ggufValue struct {
 	count int
 }
 
-// Limits of what is believed before anything is allocated for it. Real files have some 50 entries
-// and at most a few thousand tensors.
+// Limits that are checked before anything is allocated. Real files have about 50 entries and at
+// most a few thousand tensors.
 const (
 	maxGGUFEntries = 1 << 16
 	maxGGUFTensors = 1 << 16
@@ -79,8 +79,7 @@ const (
 	maxGGUFDims    = 4 // the specification's
 )
 
-// ggmlTypes are the tensor types by the numbers that files use. Those without a dtype are only
-// known by name.
+// ggmlTypes maps the type numbers of tensors. Types without a dtype have only a name.
 var ggmlTypes = map[uint32]struct {
 	name string
 	typ  dtype.Type
@@ -97,17 +96,17 @@ var ggmlTypes = map[uint32]struct {
 	29: {name: "IQ1_M"}, 34: {name: "TQ1_0"}, 35: {name: "TQ2_0"}, 39: {name: "MXFP4"}, 40: {name: "NVFP4"},
 }
 
-// readGGUF reads everything but the tensors' data.
+// readGGUF reads everything except the tensors' data.
 func readGGUF(file string, b []byte) (*gguf, error) {
 	r := &ggufReader{b: b}
-	r.take(4) // "GGUF", which brought us here
+	r.take(4) // "GGUF", already checked
 	if v := r.u32(); r.err == nil && v != 3 {
 		feature := fmt.Sprintf("GGUF version %d", v)
 		if bits.ReverseBytes32(v) == 3 {
 			feature = "a big-endian GGUF file"
 		}
 		return nil, unsupported(file, feature,
-			"version 3 in little-endian order is; convert the model again with a current llama.cpp")
+			"version 3 in little-endian order is supported: convert the model again with a current llama.cpp")
 	}
 	tensors := r.count("tensors", maxGGUFTensors, 8+4+4+8)
 	entries := r.count("metadata entries", maxGGUFEntries, 8+4+1)
@@ -117,7 +116,7 @@ func readGGUF(file string, b []byte) (*gguf, error) {
 		kind := ggufKind(r.u32())
 		value := r.value(kind, 0)
 		if _, ok := g.meta[key]; ok && r.err == nil {
-			r.err = fmt.Errorf("the metadata has %q twice", key)
+			r.err = fmt.Errorf("the key %q is repeated", key)
 		}
 		g.meta[key] = value
 	}
@@ -127,7 +126,7 @@ func readGGUF(file string, b []byte) (*gguf, error) {
 	return g, g.readTensors(r, tensors)
 }
 
-// readTensors reads the descriptions of n tensors and finds their data.
+// readTensors reads the descriptions of n tensors and locates their data.
 func (g *gguf) readTensors(r *ggufReader, n int) error {
 	m := g.metadata()
 	align := m.int("general.alignment", 32)
@@ -150,10 +149,10 @@ func (g *gguf) readTensors(r *ggufReader, n int) error {
 			return err
 		}
 		if seen[s.name] {
-			return s.errorf("is described twice")
+			return s.errorf("is repeated")
 		}
 		if offset%uint64(align) != 0 {
-			return s.errorf("is at offset %d, no multiple of the alignment %d", offset, align)
+			return s.errorf("is at offset %d, not a multiple of the alignment %d", offset, align)
 		}
 		seen[s.name] = true
 		g.tensors[i], offsets[i] = s, offset
@@ -182,13 +181,13 @@ func (g *gguf) readTensors(r *ggufReader, n int) error {
 	return nil
 }
 
-// readTensor reads one description. Its result is complete and its size known to fit an int when
-// both r.err and the error are nil.
+// readTensor reads one description. If both r.err and the error are nil, the result is complete and
+// its size fits an int.
 func (g *gguf) readTensor(r *ggufReader) (s stored, offset uint64, err error) {
 	s = stored{file: g.file, name: r.str("a tensor name", maxGGUFName)}
 	dims := int(min(r.u32(), maxGGUFDims+1))
 	if r.err == nil && (dims < 1 || dims > maxGGUFDims) {
-		return s, 0, s.errorf("has no dimensions, or more than %d", maxGGUFDims)
+		return s, 0, s.errorf("must have 1 to %d dimensions", maxGGUFDims)
 	}
 	s.shape = make([]int, dims)
 	elements := 1
@@ -220,17 +219,17 @@ func (g *gguf) readTensor(r *ggufReader) (s stored, offset uint64, err error) {
 	return s, offset, nil
 }
 
-// ggufReader reads from the front of b. After the first error it reads zeros.
+// ggufReader reads b sequentially. After the first error it returns zeros.
 type ggufReader struct {
 	b   []byte
 	off int
 	err error
 }
 
-// take gives the next n bytes.
+// take returns the next n bytes.
 func (r *ggufReader) take(n int) []byte {
 	if r.err == nil && (n < 0 || n > len(r.b)-r.off) {
-		r.err = fmt.Errorf("the file ends at byte %d, in the middle of something of %d bytes at byte %d: is it "+
+		r.err = fmt.Errorf("the file ends at byte %d, within %d bytes at byte %d: is it "+
 			"truncated? Fetch it again", len(r.b), n, r.off)
 	}
 	if r.err != nil {
@@ -254,17 +253,17 @@ func (r *ggufReader) u64() uint64 {
 	return 0
 }
 
-// count reads a number of things, each of which takes at least size bytes of what follows.
-func (r *ggufReader) count(what string, most, size int) int {
+// count reads a count of items, each of which takes at least size bytes in the rest of the file.
+func (r *ggufReader) count(items string, most, size int) int {
 	n := r.u64()
 	fit := (len(r.b) - r.off) / size
 	switch {
 	case r.err != nil:
 	case n > uint64(fit):
-		r.err = fmt.Errorf("it claims %d %s; at most %d can be, in a file of %d bytes: is it truncated? "+
-			"Fetch it again", n, what, min(most, fit), len(r.b))
+		r.err = fmt.Errorf("it claims %d %s, but at most %d fit into a file of %d bytes: is it truncated? "+
+			"Fetch it again", n, items, min(most, fit), len(r.b))
 	case n > uint64(most):
-		r.err = fmt.Errorf("it claims %d %s; at most %d are read", n, what, most)
+		r.err = fmt.Errorf("it claims %d %s, but at most %d are supported", n, items, most)
 	}
 	if r.err != nil {
 		return 0
@@ -272,12 +271,12 @@ func (r *ggufReader) count(what string, most, size int) int {
 	return int(n)
 }
 
-// str reads a string; it is a copy, and outlives the mapping.
-func (r *ggufReader) str(what string, most int) string {
-	return string(r.take(r.count("bytes of "+what, most, 1)))
+// str reads a string. It is a copy and outlives the mapping.
+func (r *ggufReader) str(name string, most int) string {
+	return string(r.take(r.count("bytes of "+name, most, 1)))
 }
 
-// value reads over a value of the kind; depth is the number of arrays around it.
+// value reads a value of the kind. depth is the number of enclosing arrays.
 func (r *ggufReader) value(kind ggufKind, depth int) ggufValue {
 	v := ggufValue{kind: kind}
 	switch {

@@ -20,15 +20,14 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// ggufModel is a model as the GGUF converter of llama.cpp would write it, with tensors in a
-// different memory order where it does so.
+// ggufModel is a model as llama.cpp's converter would write it, including tensors with a different
+// row order.
 type ggufModel struct {
 	meta    []ckptgen.KV
 	tensors []ckptgen.Tensor
 }
 
-// plain holds the tensors under their Hugging Face names and in Hugging Face's order, for
-// comparison.
+// plain has the tensors under their Hugging Face names and in Hugging Face's order, for comparison.
 func newGGUFModel(tb testing.TB, s ckptgen.Spec, typ dtype.Type) (m ggufModel, plain []ckptgen.Tensor) {
 	tb.Helper()
 	m.meta = []ckptgen.KV{
@@ -72,8 +71,8 @@ func newGGUFModel(tb testing.TB, s ckptgen.Spec, typ dtype.Type) (m ggufModel, p
 	return m, plain
 }
 
-// interleave does what the converter does: of [heads, 2, headDim/2, row] it swaps the two in the
-// middle.
+// interleave reorders rows like the converter: it swaps the middle dimensions of [heads, 2,
+// headDim/2, row].
 func interleave(data []byte, rows, heads int) []byte {
 	half, size := rows/heads/2, len(data)/rows
 	out := make([]byte, 0, len(data))
@@ -88,7 +87,7 @@ func interleave(data []byte, rows, heads int) []byte {
 	return out
 }
 
-// randomBlocks gives blocks with finite scales.
+// randomBlocks returns blocks with finite scales.
 func randomBlocks(t dtype.Type, shape []int) []byte {
 	elems, size := t.Block()
 	b := make([]byte, shape[0]*shape[1]/elems*size)
@@ -216,7 +215,7 @@ func TestGGUFConfig(t *testing.T) {
 	}
 }
 
-// End tokens are the union of three keys. An id that no token has is left out with a warning.
+// End tokens are the union of three keys. An id outside the vocabulary is ignored with a warning.
 func TestGGUFEndTokens(t *testing.T) {
 	base, _ := newGGUFModel(t, tiny("llama"), dtype.F32)
 	const ggml = "tokenizer.ggml."
@@ -259,7 +258,7 @@ func TestGGUFText(t *testing.T) {
 	got := c.Text().Vocab
 	want := &Vocab{Model: "gpt2", Pre: "llama-bpe", Tokens: tokens, Merges: []string{"a b", "ab c"}, Types: types,
 		BOS: 1, EOS: 2, AddBOS: true}
-	if err := c.Close(); err != nil { // what follows must not lie in the mapping
+	if err := c.Close(); err != nil { // the vocabulary must outlive the mapping
 		t.Error(err)
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -342,14 +341,14 @@ func TestBadGGUF(t *testing.T) {
 		{"a string as number", base.set("llama.block_count", "2"), []string{`"llama.block_count" is of kind string`},
 			ofFile},
 		{"heads per layer", base.set("llama.attention.head_count", []int32{4, 2}),
-			[]string{"is of kind array, where an integer"}, ofFile},
+			[]string{"is of kind array, expected an integer"}, ofFile},
 		{"a number as string", base.set("general.architecture", uint32(1)),
-			[]string{"is of kind uint32, where a string"}, ofFile},
-		{"a string as epsilon", base.set("llama.attention.layer_norm_rms_epsilon", "x"), []string{"where a number"},
+			[]string{"is of kind uint32, expected a string"}, ofFile},
+		{"a string as epsilon", base.set("llama.attention.layer_norm_rms_epsilon", "x"), []string{"expected a number"},
 			ofFile},
 		{"no epsilon", base.set("llama.attention.layer_norm_rms_epsilon", nil), []string{"epsilon is NaN"},
 			ofFile},
-		{"a number as bool", base.set("llama.attention.causal", uint32(1)), []string{"where a bool"}, ofFile},
+		{"a number as bool", base.set("llama.attention.causal", uint32(1)), []string{"expected a bool"}, ofFile},
 		{"huge layers", base.set("llama.block_count", uint64(math.MaxUint64)), []string{"number of layers"},
 			ofFile},
 		{"no heads", base.set("llama.attention.head_count", uint32(0)), []string{"heads is 0"}, ofFile},
@@ -357,14 +356,14 @@ func TestBadGGUF(t *testing.T) {
 			ofFile},
 		{"more tokens than rows", base.set("tokenizer.ggml.tokens", make([]string, 33)),
 			[]string{"33 tokens", "32 rows"}, ofFile},
-		{"numbers as tokens", base.set("tokenizer.ggml.tokens", []int32{1}), []string{"no array of strings"},
+		{"numbers as tokens", base.set("tokenizer.ggml.tokens", []int32{1}), []string{"not an array of strings"},
 			ofFile},
 		{"types of other tokens", base.set("tokenizer.ggml.tokens", make([]string, 3)).set("tokenizer.ggml.token_type",
 			[]int32{1}), []string{"3 tokens, but 1"}, ofFile},
 		{"metadata twice", ggufModel{append(slices.Clone(base.meta), base.meta[0]), base.tensors},
-			[]string{`"general.architecture" twice`}, ofFile},
+			[]string{`"general.architecture" is repeated`}, ofFile},
 		{"tensor twice", base.add(tensor("output_norm.weight", dtype.F32, 16)), []string{"output_norm.weight",
-			"twice"}, ofTensor},
+			"is repeated"}, ofTensor},
 		{"alignment of zero", base.set("general.alignment", uint32(0)), []string{"general.alignment is 0"},
 			ofFile},
 		{"alignment that is no power of two", base.set("general.alignment", uint32(48)),
@@ -372,7 +371,7 @@ func TestBadGGUF(t *testing.T) {
 		{"huge alignment", base.set("general.alignment", uint32(1<<31)), []string{"general.alignment"},
 			ofFile},
 		{"tensors off the alignment", base.set("general.alignment", uint32(4096)),
-			[]string{"no multiple of the alignment 4096"}, ofTensor},
+			[]string{"not a multiple of the alignment 4096"}, ofTensor},
 		{"unknown tensor", base.add(tensor("blk.0.attn_q.bias", dtype.F32, 32)),
 			[]string{`"blk.0.attn_q.bias" (model.layers.0.self_attn.q_proj.bias)`, "not part of"}, ofTensor},
 		{"tensor of no known name", base.add(tensor("blk.0.ffn_gate_inp.weight", dtype.F32, 8)),
@@ -387,7 +386,7 @@ func TestBadGGUF(t *testing.T) {
 		{"rows that are no whole blocks", base.add(tensor("output.weight", dtype.Q4_K, 32, 16)),
 			[]string{"output.weight", "multiple of 256"}, ofTensor},
 		{"wrong shape", base.set("llama.feed_forward_length", uint32(25)), []string{"blk.0.ffn_gate.weight",
-			"is [24 16], the metadata asks for [25 16]"}, ofTensor},
+			"is [24 16], but the metadata requires [25 16]"}, ofTensor},
 		{"RoPE factors of another length", base.add(tensor("rope_freqs.weight", dtype.F32, 5)),
 			[]string{"rope_freqs.weight", "[5]", "[4]"}, ofTensor},
 		{"RoPE factors of zero", base.add(tensor("rope_freqs.weight", dtype.F32, 4)),
@@ -409,7 +408,7 @@ var (
 	ofTensor = errors.New("tensor")
 )
 
-// checkError demands an error that says something and is, or wraps, something.
+// checkError checks that the error contains all of says and is of a kind.
 func checkError(t *testing.T, err error, says []string, kind error) {
 	t.Helper()
 	if err == nil {
@@ -438,8 +437,8 @@ func checkError(t *testing.T, err error, says []string, kind error) {
 	}
 }
 
-// ggufBytes writes a GGUF head by hand: numbers little-endian (int 64 bits, uint32 32), strings
-// with their length.
+// ggufBytes encodes the start of a GGUF file: little-endian numbers (int as 64 bits, uint32 as 32),
+// and strings with their length.
 func ggufBytes(parts ...any) []byte {
 	b := []byte("GGUF")
 	for _, p := range parts {
@@ -497,8 +496,8 @@ func TestHostileGGUF(t *testing.T) {
 		{"array of strings past the end", ggufBytes(v3, 0, 1, "k", arr, str, 2, "a", 100), []string{"damaged"},
 			ofFile},
 		{"nested arrays", ggufBytes(nested...), []string{"nested more than 4"}, ofFile},
-		{"no dimensions", desc(), []string{"no dimensions"}, ofTensor},
-		{"five dimensions", desc(1, 1, 1, 1, 1), []string{"more than 4"}, ofTensor},
+		{"must have 1 to 4 dimensions", desc(), []string{"must have 1 to 4 dimensions"}, ofTensor},
+		{"five dimensions", desc(1, 1, 1, 1, 1), []string{"must have 1 to 4 dimensions"}, ofTensor},
 		{"a dimension of zero", desc(0), []string{"dimension of 0"}, ofTensor},
 		{"a dimension of 2^63", desc(math.MinInt), []string{"9223372036854775808"}, ofTensor},
 		{"dimensions that overflow", desc(1<<32, 1<<32), []string{"4294967296"}, ofTensor},
@@ -524,8 +523,7 @@ func TestHostileGGUF(t *testing.T) {
 	}
 }
 
-// A file cut anywhere must give an error, which says what to do; the last tensor's padding is all
-// that may be missing.
+// Every truncated file is an error with advice, unless only padding of the last tensor is missing.
 func TestGGUFTruncatedAnywhere(t *testing.T) {
 	m, _ := newGGUFModel(t, tiny("llama"), dtype.F32)
 	m = m.set("tokenizer.ggml.tokens", make([]string, 32))
@@ -553,7 +551,7 @@ func TestMagicDecides(t *testing.T) {
 	wrong := filepath.Join(t.TempDir(), "model.gguf")
 	put(t, wrong, []byte("PK\x03\x04"))
 	_, err := Open(wrong, nil)
-	checkError(t, err, []string{"is no GGUF file"}, ofFile)
+	checkError(t, err, []string{"is not a GGUF file"}, ofFile)
 	put(t, wrong, nil)
 	_, err = Open(wrong, nil)
 	checkError(t, err, []string{"is empty"}, ofFile)

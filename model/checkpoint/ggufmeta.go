@@ -11,8 +11,7 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// metadata looks values up, and keeps the first error: a value of the wrong kind, or one that is
-// needed and not there.
+// metadata reads values and keeps the first error: a value of the wrong kind, or a missing one.
 type metadata struct {
 	g   *gguf
 	err error
@@ -31,7 +30,7 @@ func (m *metadata) fail(key, format string, args ...any) {
 	}
 }
 
-// int reads an integer of any width; needed makes its absence an error.
+// int reads an integer of any width. If absent is needed, a missing value is an error.
 func (m *metadata) int(key string, absent int) int {
 	v, ok := m.g.meta[key]
 	if !ok {
@@ -59,15 +58,15 @@ func (m *metadata) int(key string, absent int) int {
 	case ggufI64:
 		return int(max(min(int64(le.Uint64(b)), math.MaxInt), math.MinInt))
 	}
-	m.fail(key, "is of kind %v, where an integer is needed", v.kind)
+	m.fail(key, "is of kind %v, expected an integer", v.kind)
 	return absent
 }
 
-// needed stands for a value that must be there.
+// needed marks a required value.
 const needed = math.MinInt
 
-// float reads a number. A float32 becomes the float64 with the same shortest decimals, so that 1e-5
-// is 1e-5 in every format.
+// float reads a number. A float32 becomes the float64 with the same shortest decimals, so 1e-5 is
+// 1e-5 in every format.
 func (m *metadata) float(key string, absent float64) float64 {
 	v, ok := m.g.meta[key]
 	if !ok {
@@ -84,7 +83,7 @@ func (m *metadata) float(key string, absent float64) float64 {
 	case ggufF64:
 		return math.Float64frombits(binary.LittleEndian.Uint64(v.bytes))
 	case ggufString, ggufArray, ggufBool:
-		m.fail(key, "is of kind %v, where a number is needed", v.kind)
+		m.fail(key, "is of kind %v, expected a number", v.kind)
 		return absent
 	}
 	return float64(m.int(key, 0))
@@ -96,7 +95,7 @@ func (m *metadata) bool(key string, absent bool) bool {
 		return absent
 	}
 	if v.kind != ggufBool {
-		m.fail(key, "is of kind %v, where a bool is needed", v.kind)
+		m.fail(key, "is of kind %v, expected a bool", v.kind)
 		return absent
 	}
 	return v.bytes[0] != 0
@@ -105,27 +104,27 @@ func (m *metadata) bool(key string, absent bool) bool {
 func (m *metadata) string(key string) string {
 	v, ok := m.g.meta[key]
 	if ok && v.kind != ggufString {
-		m.fail(key, "is of kind %v, where a string is needed", v.kind)
+		m.fail(key, "is of kind %v, expected a string", v.kind)
 		return ""
 	}
 	return string(v.bytes)
 }
 
-// array gives an array of one of the kinds; nil bytes if it is absent.
+// array returns an array of one of the kinds, or nil bytes if it is missing.
 func (m *metadata) array(key, of string, kinds ...ggufKind) ggufValue {
 	v, ok := m.g.meta[key]
 	if !ok {
 		return ggufValue{}
 	}
 	if v.kind != ggufArray || !slices.Contains(kinds, v.elem) {
-		m.fail(key, "is no array of %s", of)
+		m.fail(key, "is not an array of %s", of)
 		return ggufValue{}
 	}
 	return v
 }
 
-// strings reads an array of strings. They share one copy of the array: a vocabulary has hundreds of
-// thousands.
+// strings reads an array of strings. They share one copy of the array, because a vocabulary has
+// hundreds of thousands.
 func (m *metadata) strings(key string) []string {
 	v := m.array(key, "strings", ggufString)
 	if v.bytes == nil {
@@ -133,7 +132,7 @@ func (m *metadata) strings(key string) []string {
 	}
 	all, list := string(v.bytes), make([]string, v.count)
 	for i, at := 0, 0; i < v.count; i++ {
-		n := int(binary.LittleEndian.Uint64(v.bytes[at:])) // was checked when read over
+		n := int(binary.LittleEndian.Uint64(v.bytes[at:])) // checked by ggufReader.value
 		list[i] = all[at+8:][:n]
 		at += 8 + n
 	}
@@ -145,7 +144,7 @@ func (m *metadata) int32s(key string) []int32 {
 	return slices.Clone(dtype.Int32s(v.bytes))
 }
 
-// id reads a token id; -1 if it is absent, which files also write as the largest number.
+// id reads a token id. It is -1 if it is missing; some files write the largest number instead.
 func (m *metadata) id(key string) int {
 	id := m.int(key, -1)
 	if id >= math.MaxInt32 {
@@ -154,7 +153,7 @@ func (m *metadata) id(key string) int {
 	return id
 }
 
-// templates reads the chat templates by name.
+// templates returns the chat templates by name.
 func (m *metadata) templates() templates {
 	const key = "tokenizer.chat_template"
 	all := templates{}

@@ -10,7 +10,7 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// openGGUF makes a checkpoint of a mapped GGUF file.
+// openGGUF opens a mapped GGUF file.
 func (c loader) openGGUF(b []byte) error {
 	c.format = "gguf"
 	c.generation = &Generation{}
@@ -60,7 +60,7 @@ func (c loader) openGGUF(b []byte) error {
 	return nil
 }
 
-// ggufNames are the parts of tensor names that differ from Hugging Face's.
+// ggufNames maps parts of tensor names to Hugging Face's.
 var ggufNames = map[string]string{
 	"token_embd":  "model.embed_tokens",
 	"output_norm": "model.norm",
@@ -80,8 +80,7 @@ var ggufNames = map[string]string{
 }
 
 // hfName translates a tensor name, "blk.3.attn_q.weight" to
-// "model.layers.3.self_attn.q_proj.weight". Names without a translation stay as they are, for match
-// to complain about.
+// "model.layers.3.self_attn.q_proj.weight". It returns other names unchanged; match rejects them.
 func hfName(name string) string {
 	part := strings.Split(name, ".")
 	switch {
@@ -93,8 +92,7 @@ func hfName(name string) string {
 	return name
 }
 
-// neutral has metadata of an architecture that changes what a model computes, with the value that
-// changes nothing.
+// neutral are metadata that change the computation, with the value that has no effect.
 var neutral = []struct {
 	key   string
 	value float64
@@ -124,7 +122,7 @@ func (g *gguf) config(tensors []stored) (*Config, error) {
 	}
 	if n := m.int("split.count", 0); n > 1 {
 		return nil, unsupported(g.file, fmt.Sprintf("a GGUF model split into %d files", n),
-			"join them with llama-gguf-split --merge")
+			"merge them with llama-gguf-split --merge")
 	}
 	if m.err != nil {
 		return nil, m.err
@@ -187,7 +185,7 @@ func (g *gguf) config(tensors []stored) (*Config, error) {
 		return no("values of %d elements with keys of %d", v, c.HeadDim)
 	}
 	if turned := m.int(arch+".rope.dimension_count", c.HeadDim); turned != c.HeadDim {
-		return no("RoPE over %d of %d elements of a head", turned, c.HeadDim)
+		return no("RoPE over %d of %d elements per head", turned, c.HeadDim)
 	}
 	if err := g.rope(m, arch, c); err != nil {
 		return nil, err
@@ -195,7 +193,7 @@ func (g *gguf) config(tensors []stored) (*Config, error) {
 	return c, m.err
 }
 
-// rope reads RoPE's parameters. As in llama.cpp a factor without a type means linear scaling.
+// rope reads the parameters of RoPE. As in llama.cpp, a factor without a type means linear scaling.
 func (g *gguf) rope(m *metadata, arch string, c *Config) error {
 	c.RoPE = RoPE{Theta: m.float(arch+".rope.freq_base", 10000)}
 	factor := m.float(arch+".rope.scaling.factor", m.float(arch+".rope.scale_linear", 0))
@@ -211,17 +209,17 @@ func (g *gguf) rope(m *metadata, arch string, c *Config) error {
 	return nil
 }
 
-// setFactors takes the tensor rope_freqs.weight [headDim/2], which divides the inverse frequencies.
-// It is how Llama 3 scaling is written; the published parameters (low 1, high 4, an original
-// context that is a power of two) are found again by trying, so that the model is the same in both
-// formats. Other factors are kept as they are.
+// setFactors applies the tensor rope_freqs.weight [headDim/2], which divides the inverse
+// frequencies. Converters write Llama 3 scaling this way. setFactors searches for the published
+// parameters (low 1, high 4, an original context that is a power of two), so that the model is the
+// same in both formats. Other factors are kept.
 func (r *RoPE) setFactors(s *stored, headDim int) error {
 	if s.typ != dtype.F32 || !slices.Equal(s.shape, []int{headDim / 2}) {
-		return s.errorf("is %v of %s, a head dimension of %d asks for %v of F32", s.shape, s.typeName, headDim,
+		return s.errorf("is %v of %s, but a head dimension of %d requires %v of F32", s.shape, s.typeName, headDim,
 			[]int{headDim / 2})
 	}
 	if r.Scaling != "" {
-		return s.errorf("comes with %s RoPE scaling; only one of them can be meant", r.Scaling)
+		return s.errorf("conflicts with %s RoPE scaling: the file must have only one", r.Scaling)
 	}
 	factors := slices.Clone(dtype.Float32s(s.data))
 	unscaled := RoPE{Theta: r.Theta}
@@ -240,8 +238,8 @@ func (r *RoPE) setFactors(s *stored, headDim int) error {
 	return nil
 }
 
-// explains reports whether the scaling divides frequencies by the factors, to within the FP32
-// arithmetic that converters make them with.
+// explains reports whether the scaling divides the frequencies by the factors, within the FP32
+// arithmetic of converters.
 func (r RoPE) explains(factors []float32, headDim int) bool {
 	plain := RoPE{Theta: r.Theta}.InvFreq(headDim)
 	for i, f := range r.InvFreq(headDim) {
@@ -252,8 +250,7 @@ func (r RoPE) explains(factors []float32, headDim int) bool {
 	return true
 }
 
-// text reads the tokenizer and the chat templates, and adds the special ids to the checkpoint's
-// config.
+// text reads the tokenizer and the chat templates, and adds the special ids to the config.
 func (g *gguf) text(c loader) error {
 	m := g.metadata()
 	const ggml = "tokenizer.ggml."
@@ -267,8 +264,7 @@ func (g *gguf) text(c loader) error {
 		EOS:    m.id(ggml + "eos_token_id"),
 		AddEOS: m.bool(ggml+"add_eos_token", false),
 	}
-	// Where the file is silent, llama.cpp adds BOS for SentencePiece models and for Llama 3's
-	// vocabulary.
+	// By default llama.cpp adds BOS for SentencePiece models and for Llama 3's vocabulary.
 	v.AddBOS = m.bool(ggml+"add_bos_token", v.Model == "llama" ||
 		slices.Contains([]string{"llama3", "llama-v3", "llama-bpe"}, v.Pre))
 	t := &c.text

@@ -12,8 +12,7 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// families are the model types this package knows, with what transformers takes where config.json
-// is silent.
+// families are the supported model types, with the defaults of transformers.
 var families = map[string]struct {
 	context         int
 	headDim         int // 0: hidden_size / num_attention_heads
@@ -26,8 +25,8 @@ var families = map[string]struct {
 
 const supportedFamilies = `supported are the families llama, qwen2 and qwen3: Llama, SmolLM2, Qwen2, Qwen2.5, Qwen3`
 
-// hfConfig is the part of config.json that says what the model computes, in the old and in the new
-// spelling. Pointers are fields whose absence differs from zero.
+// hfConfig has the fields of config.json that determine the computation, in the old and the new
+// style. Pointers distinguish a missing field from zero.
 type hfConfig struct {
 	ModelType     string  `json:"model_type"`
 	Hidden        int     `json:"hidden_size"`
@@ -68,8 +67,8 @@ type hfConfig struct {
 	QuantizationConfig json.RawMessage `json:"quantization_config"`
 }
 
-// ReadConfig reads an architecture from a config.json alone, for what needs no weights: planning
-// and predicting. The name is that of the file without ".config.json", or of its folder.
+// ReadConfig reads a config.json without weights, for planning and estimates. The name is that of
+// the file without ".config.json", or of its folder.
 func ReadConfig(file string) (*Config, error) {
 	if err := noConfig(file); err != nil {
 		return nil, err
@@ -86,25 +85,25 @@ func ReadConfig(file string) (*Config, error) {
 	return c, c.check(file)
 }
 
-// noConfig reports a whole model where its config.json is asked for.
+// noConfig returns an error if file is a whole model instead of a config.json.
 func noConfig(file string) error {
 	f, _, err := openRegular(file)
 	if err != nil {
 		if info, e := os.Stat(file); e == nil && info.IsDir() {
-			return fileErrorf(file, "is a folder, where a file should be: give the path of its config.json")
+			return fileErrorf(file, "is a folder: give the path of its config.json")
 		}
 		return err
 	}
 	defer f.Close()
 	var magic [4]byte
-	// What else is wrong with it shows when all of it is read.
+	// Other problems are found when the whole file is read.
 	if n, _ := f.Read(magic[:]); string(magic[:n]) == "GGUF" {
-		return fileErrorf(file, "is a GGUF file, which has no config.json: open it with Open, which gives its Config")
+		return fileErrorf(file, "is a GGUF file, which has no config.json: use Open and Checkpoint.Config")
 	}
 	return nil
 }
 
-// readConfig reads config.json. The end tokens are this file's alone.
+// readConfig reads config.json. The end tokens are only those of this file.
 func readConfig(file string, w *warnings) (*Config, error) {
 	var h hfConfig
 	if err := readJSON(file, &h); err != nil {
@@ -141,7 +140,7 @@ func readConfig(file string, w *warnings) (*Config, error) {
 	case h.Heads > 0 && h.Hidden%h.Heads == 0:
 		c.HeadDim = h.Hidden / h.Heads
 	default:
-		return nil, fileErrorf(file, "there is no head_dim, and hidden_size %d is no multiple of "+
+		return nil, fileErrorf(file, "head_dim is missing, and hidden_size %d is not a multiple of "+
 			"num_attention_heads %d", h.Hidden, h.Heads)
 	}
 	fields := map[string]json.RawMessage{"bos_token_id": h.BOS, "eos_token_id": h.EOS}
@@ -154,7 +153,7 @@ func readConfig(file string, w *warnings) (*Config, error) {
 	return c, c.check(file)
 }
 
-// missing is the first field that every model needs and that is not there, or "".
+// missing returns the first required field that is missing, or "".
 func (h *hfConfig) missing() string {
 	for _, f := range []struct {
 		name  string
@@ -174,8 +173,8 @@ func (h *hfConfig) missing() string {
 	return ""
 }
 
-// unsupported refuses by name what would compute something else than this package's users do. The
-// most telling reason comes first.
+// unsupported returns an error if the model uses an unsupported feature. The most informative
+// reason comes first.
 func (h *hfConfig) unsupported(file string) error {
 	no := func(format string, args ...any) error {
 		return unsupported(file, fmt.Sprintf(format, args...), supportedFamilies)
@@ -192,7 +191,7 @@ func (h *hfConfig) unsupported(file string) error {
 	_, known := families[h.ModelType]
 	switch {
 	case h.ModelType == "":
-		return fileErrorf(file, "there is no model_type: is this the config.json of a language model?")
+		return fileErrorf(file, "model_type is missing: is this the config.json of a language model?")
 	case h.EncoderDecoder:
 		return no("an encoder-decoder model (is_encoder_decoder, model_type %q)", h.ModelType)
 	case h.KVLoraRank > 0:
@@ -219,22 +218,22 @@ func (h *hfConfig) unsupported(file string) error {
 	if h.LayerTypes != nil && len(h.LayerTypes) != h.Layers {
 		return fileErrorf(file, "layer_types lists %d layers, num_hidden_layers is %d", len(h.LayerTypes), h.Layers)
 	}
-	// Without layer_types, layers from max_window_layers on have the window; transformers takes 28
-	// when that is absent.
+	// Without layer_types, layers from max_window_layers on use the window; transformers' default
+	// is 28.
 	if h.LayerTypes == nil && h.UseSlidingWindow && h.SlidingWindow != nil && or(h.MaxWindowLayers, 28) < h.Layers {
 		return no("a sliding attention window (use_sliding_window, sliding_window %d)", *h.SlidingWindow)
 	}
 	return nil
 }
 
-// rope reads rope_parameters, or else rope_theta with rope_scaling.
+// rope reads rope_parameters, or else rope_theta and rope_scaling.
 func (h *hfConfig) rope(file string) (RoPE, error) {
 	field, params := "rope_parameters", h.RopeParameters
 	if params == nil {
 		field, params = "rope_scaling", h.RopeScaling
 	}
-	// Unknown parameters (mrope_section, a map per layer type, ...) change the angles, and must not
-	// pass unseen.
+	// Unknown parameters (mrope_section, a map per layer type, ...) change the angles, so they are
+	// errors.
 	known := []string{"rope_type", "type", "rope_theta", "partial_rotary_factor",
 		"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}
 	for _, name := range slices.Sorted(maps.Keys(params)) {
@@ -261,7 +260,7 @@ func (h *hfConfig) rope(file string) (RoPE, error) {
 	}
 	if p.PartialRotary != nil && *p.PartialRotary != 1 {
 		return RoPE{}, unsupported(file, fmt.Sprintf("partial_rotary_factor %v",
-			*p.PartialRotary), "heads turn as a whole")
+			*p.PartialRotary), "RoPE must cover the whole head")
 	}
 	r := RoPE{Theta: or(p.Theta, or(h.RopeTheta, 10000))}
 	kind := p.RopeType
@@ -283,8 +282,8 @@ func (h *hfConfig) rope(file string) (RoPE, error) {
 
 const supportedRope = "supported are none, linear and llama3"
 
-// isRopeKind reports whether the parameters claim a kind that this package handles: for others the
-// kind is the better reason to refuse.
+// isRopeKind reports whether the parameters declare a supported kind. If not, the kind is the
+// better error.
 func isRopeKind(params map[string]json.RawMessage) bool {
 	for _, key := range []string{"rope_type", "type"} {
 		if v, ok := params[key]; ok {

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// Resolve returns the path of the checkpoint that path leads to. A folder of the Hugging Face
-// cache, models--org--name, leads to its snapshot: the one that refs/main names, else the only one.
-// Every other path leads to itself, whether it exists or not.
+// Resolve returns the path of the checkpoint that path refers to. A folder of the Hugging Face
+// cache, models--org--name, refers to its snapshot: the one that refs/main names, or else the only
+// one. Resolve returns every other path unchanged, whether it exists or not.
 func Resolve(path string) (string, error) {
 	snapshots := filepath.Join(path, "snapshots")
 	if info, err := os.Stat(snapshots); err != nil || !info.IsDir() || isFile(filepath.Join(path, "config.json")) {
@@ -32,7 +32,7 @@ func Resolve(path string) (string, error) {
 		return "", err
 	}
 	if len(revisions) == 0 {
-		return "", fileErrorf(path, "holds no snapshot: was the download interrupted?")
+		return "", fileErrorf(path, "has no snapshot: was the download interrupted?")
 	}
 	list := strings.Join(revisions, ", ")
 	if err == nil {
@@ -40,13 +40,13 @@ func Resolve(path string) (string, error) {
 		if slices.Contains(revisions, revision) {
 			return filepath.Join(snapshots, revision), nil
 		}
-		return "", fileErrorf(path, "refs/main names the snapshot %.100q, which is not there: download the model "+
+		return "", fileErrorf(path, "refs/main names the snapshot %.100q, which is missing: download the model "+
 			"again, or give the path of a snapshot (%s)", revision, list)
 	}
 	if len(revisions) == 1 {
 		return filepath.Join(snapshots, revisions[0]), nil
 	}
-	return "", fileErrorf(path, "holds %d snapshots, and there is no refs/main to choose by: give the path of one (%s)",
+	return "", fileErrorf(path, "has %d snapshots and no refs/main: give the path of one (%s)",
 		len(revisions), list)
 }
 
@@ -55,10 +55,10 @@ func isFolder(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// hubPrefix begins the name of a model's folder in the Hugging Face cache.
+// hubPrefix is the prefix of a model's folder in the Hugging Face cache.
 const hubPrefix = "models--"
 
-// Name returns what people call the checkpoint at a path: the name of its folder, or of its file
+// Name returns the common name of the checkpoint at a path: the name of its folder, or of its file
 // without .gguf. A snapshot in the Hugging Face cache has the name of its repository.
 func Name(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// hub makes a folder of the Hugging Face cache with snapshots that are links to blobs.
+// hub writes a folder of the Hugging Face cache, whose snapshots are links to blobs.
 func hub(t *testing.T, main string, revisions ...string) (dir string) {
 	t.Helper()
 	model := writeTiny(t, tiny("llama"))
@@ -41,7 +41,7 @@ func hub(t *testing.T, main string, revisions ...string) (dir string) {
 	return dir
 }
 
-// A folder of the Hugging Face cache leads to its snapshot.
+// A folder of the Hugging Face cache resolves to its snapshot.
 func TestHubCache(t *testing.T) {
 	for _, tc := range []struct {
 		name, main string
@@ -52,14 +52,14 @@ func TestHubCache(t *testing.T) {
 		{name: "one snapshot", revisions: []string{"abc123"}, want: "abc123"},
 		{name: "refs/main decides", main: "def456\n", revisions: []string{"abc123", "def456"}, want: "def456"},
 		{name: "no refs/main", revisions: []string{"abc123", "def456"}, says: []string{"models--acme--tiny-model",
-			"holds 2 snapshots", "abc123, def456", "give the path of one"}},
+			"has 2 snapshots", "abc123, def456", "give the path of one"}},
 		{name: "refs/main names one that is not there", main: "999", revisions: []string{"abc123"},
 			says: []string{"models--acme--tiny-model", "refs/main", `"999"`, "abc123", "download"}},
 		{name: "refs/main reaches outside", main: "../../x", revisions: []string{"abc123"},
 			says: []string{"models--acme--tiny-model", "refs/main", `"../../x"`}},
 		{name: "refs/main is empty", main: "\n", revisions: []string{"abc123"},
 			says: []string{"models--acme--tiny-model", "refs/main", `""`}},
-		{name: "no snapshot", says: []string{"holds no snapshot", "models--acme--tiny-model", "interrupted"}},
+		{name: "no snapshot", says: []string{"has no snapshot", "models--acme--tiny-model", "interrupted"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := hub(t, tc.main, tc.revisions...)
@@ -85,7 +85,7 @@ func TestHubCache(t *testing.T) {
 	checkError(t, err, []string{"a Hugging Face cache (1 models)", "models--acme--tiny-model"}, ofFile)
 }
 
-// What is no folder of the cache leads to itself.
+// Other paths resolve to themselves.
 func TestResolveOthers(t *testing.T) {
 	dir := writeTiny(t, tiny("llama"))
 	if err := os.Mkdir(filepath.Join(dir, "snapshots"), 0o755); err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// sparse makes a checkpoint of the shape of Llama-3.2-1B whose 2.5 GB of weights are a hole in the
-// file: it takes no disk, and reads as zeros.
+// sparse writes a checkpoint of Llama-3.2-1B's shape whose 2.5 GB of weights are a hole in the
+// file: it takes no disk space and reads as zeros.
 func sparse(tb testing.TB) (dir string) {
 	tb.Helper()
 	dir = tb.TempDir()
@@ -48,7 +48,7 @@ func sparse(tb testing.TB) (dir string) {
 	return dir
 }
 
-// resident is the memory of this process that is in RAM, in bytes.
+// resident returns the resident memory of this process in bytes.
 func resident(tb testing.TB) int {
 	tb.Helper()
 	b, err := os.ReadFile("/proc/self/statm")
@@ -62,8 +62,7 @@ func resident(tb testing.TB) int {
 	return pages * os.Getpagesize()
 }
 
-// Opening must neither read nor copy weights: 2.5 GB of them are opened and looked through in a few
-// megabytes.
+// Opening neither reads nor copies weights: 2.5 GB take a few megabytes.
 func TestOpenTouchesNoWeights(t *testing.T) {
 	dir := sparse(t)
 	runtime.GC()
@@ -82,7 +81,7 @@ func TestOpenTouchesNoWeights(t *testing.T) {
 	}
 }
 
-// A tensor that was released is out of memory, its neighbours are not, and it reads as before.
+// Release frees the memory of a tensor, not of its neighbors, and the tensor reads as before.
 func TestRelease(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("other systems take pages back by themselves")
@@ -111,8 +110,7 @@ func TestRelease(t *testing.T) {
 	release(up.Data[1:100]) // less than a page
 }
 
-// A rearranged tensor that was released is out of memory too; who asks for it again finds it at its
-// address, as it was.
+// Release frees a rearranged tensor too. Tensor then restores it at the same address.
 func TestReleaseOfRearrangedTensor(t *testing.T) {
 	const name = "model.layers.0.self_attn.q_proj.weight"
 	s := ckptgen.Spec{Family: "llama", Layers: 1, Hidden: 1024, Heads: 16, KVHeads: 4, HeadDim: 64, FFN: 256,
@@ -151,7 +149,7 @@ func BenchmarkOpenLlama1B(b *testing.B) {
 	}
 }
 
-// A real GGUF file, written by llama.cpp: what it says is known from the model's page.
+// A real GGUF file, written by llama.cpp. The model's page documents its contents.
 func TestDemoModel(t *testing.T) {
 	c := open(t, testenv.DemoModel(t))
 	want := Config{

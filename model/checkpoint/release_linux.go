@@ -7,17 +7,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// release gives back the memory of whole pages of a mapping: those of a file are read again when
-// they are touched, others become zeros.
+// release frees whole pages of a mapping. Pages of a file are read again at the next access; others
+// become zero.
 func release(data []byte) {
 	if len(data) == 0 {
 		return
 	}
-	// The first page and the last are a neighbour's too.
+	// Other tensors may share the first and the last page.
 	page := uintptr(os.Getpagesize())
 	begin := uintptr(unsafe.Pointer(unsafe.SliceData(data)))
 	skip := -begin & (page - 1)
 	if whole := (uintptr(len(data)) - min(skip, uintptr(len(data)))) &^ (page - 1); whole > 0 {
-		_ = unix.Madvise(data[skip:][:whole], unix.MADV_DONTNEED) // advice: without it the memory is given back later
+		_ = unix.Madvise(data[skip:][:whole], unix.MADV_DONTNEED) // only advice
 	}
 }

@@ -2,6 +2,5 @@
 
 package checkpoint
 
-// release gives back the memory of whole pages of a mapping. Here the system decides that by
-// itself.
+// release frees whole pages of a mapping on Linux. Here the system decides.
 func release([]byte) {}

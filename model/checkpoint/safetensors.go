@@ -16,12 +16,12 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// stored is a tensor as it lies in a file.
+// stored is a tensor in a file.
 type stored struct {
 	name     string     // its Hugging Face name
-	inFile   string     // its name in the file where that is another, else ""
+	inFile   string     // its name in the file, if that differs
 	file     string     // path
-	typ      dtype.Type // Invalid: a type this module has no name for
+	typ      dtype.Type // Invalid for unsupported types
 	typeName string     // the file's name for the type
 	shape    []int      // row-major, outermost first
 	data     []byte     // in the mapping
@@ -31,16 +31,15 @@ func (s *stored) errorf(format string, args ...any) error {
 	return &Error{File: s.file, Tensor: s.name, InFile: s.inFile, Problem: fmt.Sprintf(format, args...)}
 }
 
-// maxHeader bounds a safetensors header. A tensor takes some 120 bytes of it and a shard has at
-// most a few thousand; the format's own limit of 100 MB would let a hostile file take gigabytes of
-// memory when decoded.
+// maxHeader bounds a safetensors header. A tensor takes about 120 bytes and a shard has at most a
+// few thousand. The format's own limit of 100 MB would let a hostile file take gigabytes of memory
+// when decoded.
 const maxHeader = 8 << 20
 
-// readSafetensors lists the tensors of a mapped file without reading their data.
+// readSafetensors returns the tensors of a mapped file without reading their data.
 //
-// The library refuses files whose header is inconsistent, but says little of what is wrong, and
-// does not see everything: the header's size before it is decoded, and names that occur twice
-// (decoding keeps the last), are only checked here.
+// The library rejects inconsistent headers, but with little detail and not completely. So the size
+// of the header and repeated names are checked here before decoding.
 func readSafetensors(file string, buf []byte) ([]stored, error) {
 	if len(buf) < 8 {
 		return nil, fileErrorf(file, "has %d bytes, too few for a safetensors header: was the download "+
@@ -49,17 +48,17 @@ func readSafetensors(file string, buf []byte) ([]stored, error) {
 	n := binary.LittleEndian.Uint64(buf)
 	switch {
 	case n > uint64(len(buf)-8):
-		return nil, fileErrorf(file, "says that its header has %d bytes, but only %d follow: is it truncated, or "+
-			"no safetensors file? Fetch it again", n, len(buf)-8)
+		return nil, fileErrorf(file, "has a header of %d bytes, but only %d follow: is it truncated, or "+
+			"not a safetensors file? Fetch it again", n, len(buf)-8)
 	case n > maxHeader:
-		return nil, fileErrorf(file, "says that its header has %d bytes, more than the %d that any model needs", n,
+		return nil, fileErrorf(file, "has a header of %d bytes, at most %d are supported", n,
 			maxHeader)
 	}
 	header, data := buf[8:8+n], buf[8+n:]
 	if name, err := duplicateKey(header); err != nil {
 		return nil, &Error{File: file, Problem: "the header is not valid JSON", Err: err}
 	} else if name != "" {
-		return nil, &Error{File: file, Tensor: name, Problem: "is in the header twice"}
+		return nil, &Error{File: file, Tensor: name, Problem: "is repeated in the header"}
 	}
 	var m safetensors.Metadata
 	if err := json.Unmarshal(header, &m); err != nil {
@@ -76,7 +75,7 @@ func readSafetensors(file string, buf []byte) ([]stored, error) {
 	all := make([]stored, 0, st.Len())
 	for _, v := range st.Tensors() {
 		s := stored{name: v.Name, file: file, typeName: v.TensorView.DType().String(), data: v.TensorView.Data()}
-		s.typ, _ = dtype.Parse(s.typeName) // unsigned types have no name here; whoever wants the tensor refuses them
+		s.typ, _ = dtype.Parse(s.typeName) // unsigned types are Invalid; match rejects them
 		for _, d := range v.TensorView.Shape() {
 			s.shape = append(s.shape, int(d)) // fits: checkRanges
 		}
@@ -85,8 +84,8 @@ func readSafetensors(file string, buf []byte) ([]stored, error) {
 	return all, nil
 }
 
-// checkRanges checks that the tensors, in the order of their offsets, fill the data without holes
-// or overlaps, and that each takes as many bytes as its shape says.
+// checkRanges returns an error unless the tensors fill the data without gaps or overlaps, and the
+// size of each matches its shape.
 func checkRanges(file string, tensors map[string]*safetensors.TensorInfo, size uint64) error {
 	names := slices.SortedFunc(maps.Keys(tensors), func(a, b string) int {
 		x, y := tensors[a].DataOffsets, tensors[b].DataOffsets
@@ -128,12 +127,12 @@ func checkRanges(file string, tensors map[string]*safetensors.TensorInfo, size u
 	return nil
 }
 
-// duplicateKey gives a key that occurs twice in a JSON object, or in one of the objects directly
-// inside it; "" if none does.
+// duplicateKey returns a key that occurs twice in a JSON object, or in an object directly inside
+// it, or "".
 func duplicateKey(text []byte) (string, error) {
 	const maxDepth = 8 // headers and indexes are objects in an object
 	type level struct {
-		seen map[string]bool // nil in arrays, and too deep to matter
+		seen map[string]bool // nil in arrays and at deeper levels
 		key  bool            // in an object: the next token is a key
 	}
 	var open []level
@@ -154,7 +153,7 @@ func duplicateKey(text []byte) (string, error) {
 		if len(open) > 0 {
 			top := &open[len(open)-1]
 			if top.key && top.seen != nil {
-				key := t.(string) // the decoder lets nothing else stand there
+				key := t.(string) // guaranteed by the decoder
 				if top.seen[key] {
 					return key, nil
 				}

@@ -11,9 +11,9 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// NonFinite reads all weights and names the tensors, sorted, that hold a NaN or an infinity. Such a
-// checkpoint opens and runs, and what it computes is worthless. Reading takes as long as the disk
-// and the memory need: some seconds for a few gigabytes.
+// NonFinite reads all weights and returns the sorted names of tensors with a NaN or an infinity.
+// Such a checkpoint opens and runs, but its results are worthless. Reading takes some seconds for a
+// few gigabytes.
 func (c *Checkpoint) NonFinite(ctx context.Context) ([]string, error) {
 	var (
 		wg   sync.WaitGroup
@@ -49,7 +49,7 @@ func (c *Checkpoint) NonFinite(ctx context.Context) ([]string, error) {
 	close(next)
 	wg.Wait()
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("checkpoint: %s: looking for NaN: %w", c.path, err)
+		return nil, fmt.Errorf("checkpoint: %s: search for NaN: %w", c.path, err)
 	}
 	if len(errs) > 0 {
 		return nil, errs[0]
@@ -58,9 +58,8 @@ func (c *Checkpoint) NonFinite(ctx context.Context) ([]string, error) {
 	return bad, nil
 }
 
-// nonFinite looks at one tensor as it lies in the file, some thousand elements at a time: enough to
-// make the loop's cost vanish, few enough to stay in the cache and to obey the context within
-// microseconds.
+// nonFinite checks one tensor, some thousand elements at a time, so that it stays in the CPU cache
+// and obeys the context within microseconds.
 func nonFinite(ctx context.Context, s stored) (bool, error) {
 	elems, size := s.typ.Block()
 	values := make([]float32, 16<<10) // a multiple of every block's length

@@ -11,20 +11,20 @@ import (
 	"strings"
 )
 
-// warnings collects settings that Open did not take as they are written.
+// warnings are settings that Open ignored or changed.
 type warnings []string
 
-// add records that a field of a file has an odd value, and how it was read.
+// add records the odd value of a field, and how Open interpreted it.
 func (w *warnings) add(file, field string, value any, done string) {
 	*w = append(*w, fmt.Sprintf("%s: %s is %v: %s", filepath.Base(file), field, value, done))
 }
 
-// Warnings lists settings that Open did not take as they are written: a sampling default that no
-// sampler can use, an end token outside the vocabulary. Each entry names the file, the field, its
-// value, and how Open read it. Such settings never keep a checkpoint from opening.
+// Warnings returns the settings that Open ignored or changed, such as an invalid sampling default
+// or an end token outside the vocabulary. Each entry names the file, the field, its value, and how
+// Open interpreted it. They never prevent a checkpoint from opening.
 func (c *Checkpoint) Warnings() []string { return slices.Clone(c.warnings) }
 
-// addEnds adds end tokens of one origin to the union, in [Config].EOS too.
+// addEnds adds the end tokens of one origin to the union, and to [Config].EOS.
 func (c loader) addEnds(origin string, list []int) {
 	for _, id := range list {
 		i := slices.IndexFunc(c.text.Ends, func(e EndID) bool { return e.ID == id })
@@ -39,8 +39,8 @@ func (c loader) addEnds(origin string, list []int) {
 	}
 }
 
-// inVocabulary drops ids that no token has. Nothing can generate them, and other runtimes never
-// look at them.
+// inVocabulary drops ids outside the vocabulary. They are never generated, and other runtimes
+// ignore them.
 func inVocabulary(list []int, vocab int, file, field string, w *warnings) (kept []int) {
 	for _, id := range list {
 		if id < 0 || id >= vocab {
@@ -52,16 +52,15 @@ func inVocabulary(list []int, vocab int, file, field string, w *warnings) (kept 
 	return kept
 }
 
-// settings reads fields of a JSON object whose values only set defaults. A value that cannot be
-// used is reported and treated as absent. Without a file there are no fields.
+// settings reads the fields of a JSON object that only set defaults. An invalid value is reported
+// and treated as missing.
 type settings struct {
 	file   string
 	fields map[string]json.RawMessage
 	warn   *warnings
 }
 
-// readSettings reads the object that a file holds. A file that holds none is reported, and has no
-// fields.
+// readSettings reads a JSON object. A file without an object is reported and has no fields.
 func readSettings(file string, w *warnings) (settings, error) {
 	s := settings{file: file, warn: w}
 	text, err := readText(file)
@@ -75,13 +74,13 @@ func readSettings(file string, w *warnings) (settings, error) {
 	case err != nil:
 		*w = append(*w, strings.TrimPrefix(err.Error(), "checkpoint: ")+": the whole file is ignored")
 	case s.fields == nil:
-		*w = append(*w, filepath.Base(file)+": is null, where an object is needed: ignored")
+		*w = append(*w, filepath.Base(file)+": is null, expected an object: ignored")
 	}
 	return s, nil
 }
 
-// quoteNonNumbers turns NaN, Infinity and -Infinity outside strings into strings. Python writes and
-// reads them, though JSON has no such values.
+// quoteNonNumbers quotes NaN, Infinity and -Infinity outside strings. Python writes and reads them,
+// although JSON has no such values.
 func quoteNonNumbers(text []byte) []byte {
 	if !bytes.Contains(text, []byte("NaN")) && !bytes.Contains(text, []byte("Infinity")) {
 		return text
@@ -113,17 +112,17 @@ func quoteNonNumbers(text []byte) []byte {
 	return out
 }
 
-// ignore reports a value that has no meaning.
+// ignore reports an invalid value.
 func (s settings) ignore(field string, want string) {
 	s.warn.add(s.file, field, clip(s.fields[field]), fmt.Sprintf("ignored, since it must be %s", want))
 }
 
-// readAs reports a value that was read as another.
+// readAs reports a value that is interpreted as another.
 func (s settings) readAs(field, done string) {
 	s.warn.add(s.file, field, clip(s.fields[field]), "read as "+done)
 }
 
-// clip is the beginning of a value, for a message.
+// clip returns the start of a value, for a message.
 func clip(value []byte) string {
 	const most = 60
 	if len(value) > most {
@@ -132,8 +131,8 @@ func clip(value []byte) string {
 	return string(value)
 }
 
-// number reads a number; a string that holds one is accepted. It reports false if the field is
-// absent, null or no number.
+// number reads a number, or a string with a number. It returns false if the field is missing, null
+// or not a number.
 func (s settings) number(field string) (float64, bool) {
 	raw, ok := s.fields[field]
 	if !ok || string(raw) == "null" {
@@ -144,13 +143,13 @@ func (s settings) number(field string) (float64, bool) {
 		s.ignore(field, "a number")
 		return 0, false
 	}
-	if isString && !math.IsNaN(v) && !math.IsInf(v, 0) { // those are reported by their range
+	if isString && !math.IsNaN(v) && !math.IsInf(v, 0) { // the range check reports those
 		s.readAs(field, fmt.Sprintf("the number %v", v))
 	}
 	return v, true
 }
 
-// parseNumber reads a JSON number, or a string that holds a number.
+// parseNumber reads a JSON number, or a string with a number.
 func parseNumber(raw json.RawMessage) (v float64, isString bool, err error) {
 	text := string(raw)
 	if isString = strings.HasPrefix(text, `"`); isString {
@@ -162,7 +161,7 @@ func parseNumber(raw json.RawMessage) (v float64, isString bool, err error) {
 	return v, isString, err
 }
 
-// numberIn reads a number within bounds, nil if there is none.
+// numberIn reads a number within bounds, or returns nil.
 func (s settings) numberIn(field string, from, to float64, want string) *float64 {
 	v, ok := s.number(field)
 	if !ok {
@@ -175,7 +174,7 @@ func (s settings) numberIn(field string, from, to float64, want string) *float64
 	return &v
 }
 
-// bool reads a truth value; Python's 0 and 1 and the strings "true" and "false" are accepted.
+// bool reads a boolean; Python's 0 and 1 and the strings "true" and "false" are accepted.
 func (s settings) bool(field string) *bool {
 	raw, ok := s.fields[field]
 	if !ok || string(raw) == "null" {

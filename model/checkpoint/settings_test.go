@@ -12,7 +12,7 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// describe lists what a Generation sets.
+// describe returns the settings of a Generation as text.
 func describe(g *Generation) string {
 	var parts []string
 	add := func(name string, v any) {
@@ -35,8 +35,8 @@ func describe(g *Generation) string {
 	return strings.Join(parts, ", ")
 }
 
-// No sampling default keeps a model from opening. What it means is what transformers and vLLM make
-// of it; what they refuse is ignored, and a warning says so.
+// No sampling default prevents a model from opening. Values mean the same as in transformers and
+// vLLM; values that these reject are ignored with a warning.
 func TestGenerationConfig(t *testing.T) {
 	for _, tc := range []struct{ name, file, want, warns string }{
 		{"all fields", `{"do_sample": true, "temperature": 0.7, "top_k": 20, "top_p": 0.8, "min_p": 0.05, ` +
@@ -78,7 +78,7 @@ func TestGenerationConfig(t *testing.T) {
 		{"comments", "{\"temperature\": 0.7, // warm\n \"top_p\": 0.8}", "", "is not valid JSON, line 1"},
 		{"an empty file", "", "", "is empty: ignored"},
 		{"null", "null", "", "is null"},
-		{"a list of settings", `[{"top_k": 1}]`, "", "is a JSON array, where an object is needed: the whole " +
+		{"a list of settings", `[{"top_k": 1}]`, "", "is a JSON array, expected an object: the whole " +
 			"file is ignored"},
 		{"ids of other kinds", `{"eos_token_id": ["2", 3.0, "</s>", 99, -1, null, true], "bos_token_id": {}}`,
 			"eos [2 3]",
@@ -118,7 +118,7 @@ func TestGenerationConfig(t *testing.T) {
 	}
 }
 
-// End tokens of config.json that no token has, or that are no ids, are ignored in the same way.
+// Invalid end tokens of config.json are ignored in the same way.
 func TestConfigTokens(t *testing.T) {
 	dir := writeTiny(t, tiny("llama"))
 	file := filepath.Join(dir, "config.json")
@@ -138,8 +138,8 @@ func TestConfigTokens(t *testing.T) {
 	}
 }
 
-// A checkpoint whose weights are read holds the same tensors, and keeps them when its files shrink
-// to nothing.
+// With ReadWeights a checkpoint has the same tensors, and keeps them if its files shrink to
+// nothing.
 func TestReadWeights(t *testing.T) {
 	sharded := tiny("llama")
 	sharded.Shards = 3

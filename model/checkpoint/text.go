@@ -44,14 +44,14 @@ type EndID struct {
 // maps and slices. They stay valid after Close.
 func (c *Checkpoint) Text() Text { return c.text }
 
-// Vocab is the tokenizer of a GGUF file: the metadata as they are. tokenizer.Vocab has the same
-// fields, and one converts to the other, so that neither package needs the other.
+// Vocab is the tokenizer of a GGUF file, from its metadata. tokenizer.Vocab has the same fields, so
+// that one converts to the other and neither package imports the other.
 type Vocab struct {
 	Model  string   // "gpt2" is byte-level BPE, "llama" SentencePiece
-	Pre    string   // name of the pre-tokeniser, such as "llama-bpe" or "qwen2"
+	Pre    string   // name of the pre-tokenizer, such as "llama-bpe" or "qwen2"
 	Tokens []string // by id
 	Merges []string // "left right", in order of rank
-	// By id: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte; nil if the file has
+	// By id: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte. Nil if the file has
 	// none.
 	Types          []int32
 	BOS, EOS       int // ids, -1 if absent
@@ -97,10 +97,10 @@ func (t *Text) readFolder(dir string) error {
 	return nil
 }
 
-// maxTemplates bounds the templates of a folder; published ones have up to three.
+// maxTemplates bounds the templates of a folder. Published models have up to three.
 const maxTemplates = 100
 
-// additionalTemplates reads the NAME.jinja of a folder that need not be there.
+// additionalTemplates reads the NAME.jinja files of a folder, which may be missing.
 func additionalTemplates(dir string) (templates, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -156,7 +156,7 @@ func (t *templates) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// tokenText is a token's text, written as a string or as an object with its properties.
+// tokenText is the text of a token, from a string or an object.
 type tokenText string
 
 func (t *tokenText) UnmarshalJSON(b []byte) error {
