@@ -14,10 +14,10 @@
 //
 // Read the files in this order. prompt.go turns text or a conversation into ids. prefix.go finds
 // the longest prefix in the KV cache, or copies one from another session, and session.go computes
-// the rest in chunks. schedule.go selects the rows of the next pass. pass.go fills the host's
-// inputs, binds buffers to the steps of the plan and submits them all at once. sample.go samples
-// the next id from the logits of the last row. stop.go and the tokenizer's stream turn ids into
-// text, and generate.go loops.
+// the rest in chunks, whose size choose.go selects. schedule.go merges the chunks of several
+// sessions into one pass. pass.go fills the host's inputs, binds buffers to the steps of the plan
+// and submits them all at once. sample.go samples the next id from the logits of the last row.
+// stop.go and the tokenizer's stream turn ids into text, and generate.go loops.
 //
 // # Concurrent sessions
 //
@@ -34,7 +34,7 @@
 //   - [*OptionError]: an invalid option, token id or empty prompt; it has the field and the value
 //   - [*ContextError]: more tokens than [Model.Context]
 //   - [ErrNoTokenizer] and [ErrNoTemplate]: text or a conversation for a model that takes neither
-//   - errors of package chat: a conversation that the template refuses
+//   - [*chat.Error]: a conversation that is invalid, or that the template refuses
 //
 // [ErrBusy] is returned for a second call while a session generates (status 409). If an error wraps
 // ctx.Err(), the caller's deadline passed or the caller cancelled. All others are faults of the

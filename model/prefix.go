@@ -27,7 +27,7 @@ type sequence struct {
 	alone  bool // the next prompt copies nothing from other sessions
 }
 
-// exact returns the number of positions of a prompt that others may copy: see [executor.exact].
+// exact returns the number of positions of a prompt that others may copy: see [chooser.exact].
 func (s *sequence) exact(e *executor, ids []int32, want origin) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -40,10 +40,10 @@ import (
 //
 // The exception is ids that the session generated, or that Step appended. Their positions were
 // computed one by one, in small passes. A prompt that continues them, such as the next message of a
-// conversation, reuses them nevertheless: computing the answer again would delay the first token of
-// the next one by 27 to 537 % (see docs/speed.md). The logits can differ from a new session's in
-// the last bits, and greedy text can differ where two tokens are almost equally likely. They still
-// do not depend on other sessions.
+// conversation, reuses them nevertheless, because computing the answer again would delay the next
+// one (see docs/speed.md). The logits can differ from a new session's in the last bits, and greedy
+// text can differ where two tokens are almost equally likely. They still do not depend on other
+// sessions.
 //
 // With [GenerateOptions.ExactReuse] a session reuses only positions that are bit-identical to a new
 // session's, and computes the others again. Then every prompt is exact, on every device.

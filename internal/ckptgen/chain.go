@@ -13,31 +13,27 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// Chain is a Llama whose greedy text is known: after token t it says next[t], whatever came before.
-// Attention and FFN are zero and embeddings are one-hot, so that the LM head maps each token to its
-// successor. Tokens without a successor are followed by token 0.
-//
-// The vocabulary is Control, then Added, then the 256 bytes, then Words. The tokenizer is
-// byte-level BPE without merges: text is encoded byte by byte, and tokens of Control and Added are
-// found in it.
+// Chain is a Llama whose greedy text is known: each token determines the next one. Attention and
+// FFN are zero and embeddings are one-hot, so the LM head maps each token to its successor. Tokens
+// without a successor are followed by token 0.
 type Chain struct {
 	Control []string   // special tokens, which are not part of the text
 	Added   []string   // added tokens that are part of the text
-	Words   []string   // further tokens, which only the model says
+	Words   []string   // further tokens, which only the model generates
 	Says    [][]string // runs of tokens, each followed by the next
 
 	Context int // default 2048
 
 	// Fields of the files of a Hugging Face folder. A nil value deletes a field. Without Generation
-	// there is no generation_config.json; a string is the file as it is.
+	// there is no generation_config.json; a string is its content.
 	Config          map[string]any
 	Generation      any
 	TokenizerConfig map[string]any
 
-	Meta []KV // more metadata of a GGUF file, in place of equal keys
+	Meta []KV // additional or replaced metadata of a GGUF file
 }
 
-// Tokens lists the vocabulary, as text.
+// Tokens returns the vocabulary, as text.
 func (c Chain) Tokens() []string {
 	all := append(slices.Clone(c.Control), c.Added...)
 	for b := range 256 {

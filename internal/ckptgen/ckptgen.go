@@ -1,9 +1,9 @@
 // Package ckptgen writes checkpoints of random weights, for tests and benchmarks that need a model
-// of a given family and shape but not a trained one. What it writes is read by model/checkpoint,
-// and shares no code with it, so that each can be tested with the other.
+// of a given family and shape but not a trained one. It shares no code with model/checkpoint, so
+// that each can be tested with the other.
 //
-// Tensors are made while they are written: a checkpoint of any size takes a few hundred kilobytes
-// of memory.
+// Tensors are generated while they are written: a checkpoint of any size takes a few hundred
+// kilobytes of memory.
 package ckptgen
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// Spec is a model's family and shape. Zero fields are the defaults that are named.
+// Spec is a model's family and shape. Zero fields have the documented defaults.
 type Spec struct {
 	Family  string // "llama", "qwen2" or "qwen3"
 	Layers  int
@@ -34,9 +34,9 @@ type Spec struct {
 	Type      dtype.Type     // BF16 (default), F16 or F32
 	NormEps   float64        // default 1e-5
 	RopeTheta float64        // default 10000
-	Rope      map[string]any // more of rope_parameters, such as {"rope_type": "llama3", ...}
-	Shards    int            // more than 1: that many files with an index
-	Extra     map[string]any // more fields of config.json, also in place of those written
+	Rope      map[string]any // more rope_parameters, for example {"rope_type": "llama3", ...}
+	Shards    int            // number of files; more than 1 adds an index
+	Extra     map[string]any // additional or replaced fields of config.json
 }
 
 // Llama1B is the shape of Llama-3.2-1B: 2.5 GB in BF16.

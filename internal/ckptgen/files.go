@@ -15,7 +15,7 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// Tensor is a tensor to write: its contents are Data, or else what Fill writes.
+// Tensor is a tensor to write, with the contents of Data, or else of Fill.
 type Tensor struct {
 	Name  string
 	Type  dtype.Type

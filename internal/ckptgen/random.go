@@ -23,7 +23,7 @@ var quantiles = sync.OnceValue(func() []float32 {
 	return q
 })
 
-// random gives a Fill that writes normal numbers of the type, F32, F16 or BF16.
+// random returns a Fill that writes normal numbers of the type, F32, F16 or BF16.
 func random(t dtype.Type, mean, std float64, seed, stream uint64) func(w io.Writer, elements int) error {
 	return func(w io.Writer, elements int) error {
 		element := func(i uint16) uint32 { // quantile i as an element of the type

@@ -1,5 +1,5 @@
-// Package readfile reads files that a user has named, or that anybody may have put there: a named
-// pipe, a device or an endless file must neither hang a program nor fill its memory.
+// Package readfile reads files from untrusted paths. A named pipe, a device or an endless file
+// neither blocks the program nor fills its memory.
 package readfile
 
 import (
@@ -17,8 +17,8 @@ var (
 	ErrTooLarge   = errors.New("file too large")
 )
 
-// Regular reads a regular file of at most limit bytes. It never blocks on what is something else,
-// and its error names the path and what is there.
+// Regular reads a regular file of at most limit bytes. It never blocks on another kind of file. Its
+// error names the path and the kind.
 func Regular(path string, limit int64) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err == nil {
@@ -32,7 +32,7 @@ func Regular(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	// Somebody may have replaced the file since.
+	// The file may have been replaced since.
 	if info, err = f.Stat(); err == nil {
 		err = check(path, info, limit)
 	}
@@ -63,7 +63,7 @@ func tooLarge(path string, limit int64) error {
 	return fmt.Errorf("%s: %w: the limit is %d bytes", path, ErrTooLarge, limit)
 }
 
-// kind names what is in a file's place.
+// kind describes a file that is not regular.
 func kind(mode fs.FileMode) string {
 	switch {
 	case mode.IsDir():

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// A named pipe that nobody writes to is refused at once, also behind a link and when it takes the
-// place of a file after it was looked at.
+// A named pipe without a writer is an error at once, also through a link, or if it replaces the
+// file between the check and the opening.
 func TestNamedPipe(t *testing.T) {
 	dir := t.TempDir()
 	pipe, link := filepath.Join(dir, "pipe"), filepath.Join(dir, "link")
