@@ -154,93 +154,93 @@ func TestBadFolders(t *testing.T) {
 		{"weights of another name", instead("model.safetensors", "weights.safetensors"),
 			[]string{"weights.safetensors"}, fs.ErrNotExist},
 		{"a GGUF file in a folder", instead("config.json", "tiny.gguf"), []string{"tiny.gguf"}, fs.ErrNotExist},
-		{"empty weights", truncate(0), []string{"model.safetensors", "is empty"}, ofFile},
-		{"truncated in the length", truncate(5), []string{"model.safetensors", "5 bytes"}, ofFile},
+		{"empty weights", truncate(0), []string{"model.safetensors", "is empty"}, errOfFile},
+		{"truncated in the length", truncate(5), []string{"model.safetensors", "5 bytes"}, errOfFile},
 		{"truncated in the header", truncate(100), []string{"model.safetensors", "truncated", "Fetch it again"},
-			ofFile},
+			errOfFile},
 		{"truncated in the data", truncate(8000), []string{"model.safetensors", "model.layers.", "takes bytes",
-			"has only 5992", "truncated", "Fetch it again"}, ofTensor},
+			"has only 5992", "truncated", "Fetch it again"}, errOfTensor},
 		{"trailing bytes", func(t testing.TB, dir string) {
 			file := filepath.Join(dir, "model.safetensors")
 			put(t, file, append(get(t, file), 0))
-		}, []string{"model.safetensors", "1 bytes follow the last tensor"}, ofFile},
+		}, []string{"model.safetensors", "1 bytes follow the last tensor"}, errOfFile},
 		{"Git LFS pointer", func(t testing.TB, dir string) {
 			put(t, filepath.Join(dir, "model.safetensors"),
 				[]byte("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"))
-		}, []string{"Git LFS pointer", "git lfs pull"}, ofFile},
+		}, []string{"Git LFS pointer", "git lfs pull"}, errOfFile},
 		{"a folder as weights", func(t testing.TB, dir string) {
 			remove("model.safetensors")(t, dir)
 			if err := os.Mkdir(filepath.Join(dir, "model.safetensors"), 0o755); err != nil {
 				t.Fatal(err)
 			}
-		}, []string{"is a folder, expected a file"}, ofFile},
+		}, []string{"is a folder, expected a file"}, errOfFile},
 		{"header longer than the file", func(t testing.TB, dir string) {
 			put(t, filepath.Join(dir, "model.safetensors"),
 				append(binary.LittleEndian.AppendUint64(nil, math.MaxUint64-4), "{}"...))
-		}, []string{"header of 18446744073709551611 bytes, but only 2 follow"}, ofFile},
+		}, []string{"header of 18446744073709551611 bytes, but only 2 follow"}, errOfFile},
 		{"huge header", func(t testing.TB, dir string) {
 			put(t, filepath.Join(dir, "model.safetensors"), append(binary.LittleEndian.AppendUint64(nil, maxHeader+1),
 				make([]byte, maxHeader+1)...))
-		}, []string{"at most 8388608"}, ofFile},
+		}, []string{"at most 8388608"}, errOfFile},
 		{"header is no JSON", header(func(s string) string { return "!" + s[1:] }), []string{"not valid JSON"},
-			ofFile},
+			errOfFile},
 		{"header is a list", header(func(string) string { return "[[]]" }), []string{"model.safetensors"},
-			ofFile},
-		{"header is a number", header(func(string) string { return "1" }), []string{"not an object"}, ofFile},
+			errOfFile},
+		{"header is a number", header(func(string) string { return "1" }), []string{"not an object"}, errOfFile},
 		{"header is nested", header(func(string) string { return `{"a":` + strings.Repeat("[", 100) }),
-			[]string{"nested"}, ofFile},
+			[]string{"nested"}, errOfFile},
 		{"overlapping tensors", header(func(s string) string {
 			return strings.Replace(s, `"data_offsets":[2048,`, `"data_offsets":[2044,`, 1)
 		}), []string{`"model.layers.0.input_layernorm.weight" overlaps "model.embed_tokens.weight"`},
-			ofTensor},
+			errOfTensor},
 		{"hole between tensors", header(func(s string) string {
 			return strings.Replace(s, `"data_offsets":[2048,`, `"data_offsets":[2052,`, 1)
-		}), []string{`"model.layers.0.input_layernorm.weight" leaves 4 bytes unused`}, ofTensor},
+		}), []string{`"model.layers.0.input_layernorm.weight" leaves 4 bytes unused`}, errOfTensor},
 		{"offsets of another size", replace(`"shape":[32,16]`, `"shape":[31,16]`),
-			[]string{"embed_tokens", "is [31 16] of F32", "2048 bytes"}, ofTensor},
+			[]string{"embed_tokens", "is [31 16] of F32", "2048 bytes"}, errOfTensor},
 		{"offsets backwards", replace(`"data_offsets":[0,2048]`, `"data_offsets":[2048,0]`),
-			[]string{"embed_tokens", "bytes 2048 to 0"}, ofTensor},
+			[]string{"embed_tokens", "bytes 2048 to 0"}, errOfTensor},
 		{"tensor beyond the file", header(func(s string) string {
 			return `{"huge":{"dtype":"U8","shape":[9007199254740992],"data_offsets":[0,9007199254740992]},` + s[1:]
-		}), []string{"model.safetensors", `"huge" takes bytes 0 to 9007199254740992`, "truncated"}, ofTensor},
+		}), []string{"model.safetensors", `"huge" takes bytes 0 to 9007199254740992`, "truncated"}, errOfTensor},
 		{"shape that overflows", replace(`"shape":[32,16]`, `"shape":[4294967296,4294967296,16]`),
-			[]string{"embed_tokens", "[4294967296 4294967296 16]"}, ofTensor},
+			[]string{"embed_tokens", "[4294967296 4294967296 16]"}, errOfTensor},
 		{"shape that overflows to the right size", replace(`"shape":[32,16]`, `"shape":[4611686018427388032,16]`),
-			[]string{"embed_tokens", "[4611686018427388032 16]"}, ofTensor},
-		{"negative shape", replace(`"shape":[32,16]`, `"shape":[-32,-16]`), []string{"shape"}, ofFile},
+			[]string{"embed_tokens", "[4611686018427388032 16]"}, errOfTensor},
+		{"negative shape", replace(`"shape":[32,16]`, `"shape":[-32,-16]`), []string{"shape"}, errOfFile},
 		{"dimension beyond an int", replace(`"shape":[32,16]`, `"shape":[18446744073709551615,0]`),
-			[]string{"embed_tokens"}, ofTensor},
+			[]string{"embed_tokens"}, errOfTensor},
 		{"empty tensor", replace(`"shape":[32,16],"data_offsets":[0,2048]`, `"shape":[0,16],"data_offsets":[0,0]`),
-			[]string{"embed_tokens"}, ofTensor},
-		{"unknown type", replace(`"F32"`, `"F8_E4M3"`), []string{"F8_E4M3"}, ofFile},
+			[]string{"embed_tokens"}, errOfTensor},
+		{"unknown type", replace(`"F32"`, `"F8_E4M3"`), []string{"F8_E4M3"}, errOfFile},
 		{"type that is no weight", replace(`"dtype":"F32","shape":[32,16]`, `"dtype":"U32","shape":[32,16]`),
-			[]string{"embed_tokens", "is U32", "BF16"}, ofTensor},
+			[]string{"embed_tokens", "is U32", "BF16"}, errOfTensor},
 		{"a tensor twice in the header", header(func(s string) string {
 			return `{"model.norm.weight":{"dtype":"F32","shape":[16],"data_offsets":[0,64]},` + s[1:]
-		}), []string{"model.norm.weight", "repeated"}, ofTensor},
+		}), []string{"model.norm.weight", "repeated"}, errOfTensor},
 		{"wrong shape", replace(`"shape":[32,16]`, `"shape":[16,32]`), []string{"model.safetensors",
-			`"model.embed_tokens.weight" is [16 32]`, "[32 16]", "vocabulary size 32"}, ofTensor},
-		{"wrong rank", replace(`"shape":[32,16]`, `"shape":[512]`), []string{"is [512]"}, ofTensor},
+			`"model.embed_tokens.weight" is [16 32]`, "[32 16]", "vocabulary size 32"}, errOfTensor},
+		{"wrong rank", replace(`"shape":[32,16]`, `"shape":[512]`), []string{"is [512]"}, errOfTensor},
 		{"config of another width", config(fields{"num_attention_heads": 2, "num_key_value_heads": 2}),
 			[]string{"q_proj.weight", "is [32 16], but config.json requires [16 16]",
-				"2 attention heads x head dimension 8"}, ofTensor},
+				"2 attention heads x head dimension 8"}, errOfTensor},
 		{"missing tensor", tensors(func(all []ckptgen.Tensor) []ckptgen.Tensor {
 			return slices.DeleteFunc(all, func(t ckptgen.Tensor) bool { return `"`+t.Name+`"` == q })
-		}), []string{q, "is missing"}, ofTensor},
+		}), []string{q, "is missing"}, errOfTensor},
 		{"fewer layers than config.json says", config(fields{"num_hidden_layers": 3}),
-			[]string{"model.layers.2.input_layernorm.weight", "is missing, and 8 more"}, ofTensor},
+			[]string{"model.layers.2.input_layernorm.weight", "is missing, and 8 more"}, errOfTensor},
 		{"more layers than config.json says", config(fields{"num_hidden_layers": 1}),
-			[]string{"model.layers.1.", "is not part of a llama model of 1 layers", "8 others"}, ofTensor},
+			[]string{"model.layers.1.", "is not part of a llama model of 1 layers", "8 others"}, errOfTensor},
 		{"untied without LM head", config(fields{"tie_word_embeddings": false}),
-			[]string{"lm_head.weight", "is missing", "tie_word_embeddings"}, ofTensor},
+			[]string{"lm_head.weight", "is missing", "tie_word_embeddings"}, errOfTensor},
 		{"unknown tensor", extra("model.layers.0.self_attn.q_proj.bias"),
-			[]string{"q_proj.bias", "is not part of a llama model"}, ofTensor},
+			[]string{"q_proj.bias", "is not part of a llama model"}, errOfTensor},
 		{"a family that it is not", config(fields{"model_type": "qwen2"}), []string{"q_proj.bias", "is missing"},
-			ofTensor},
+			errOfTensor},
 		{"unknown family", config(fields{"model_type": "mamba"}), []string{`"mamba"`, "qwen3"}, ErrUnsupported},
 		{"broken tokenizer_config.json", func(t testing.TB, dir string) {
 			put(t, filepath.Join(dir, "tokenizer_config.json"), []byte(`{"chat_template": 3}`))
-		}, []string{"tokenizer_config.json", "chat_template"}, ofFile},
+		}, []string{"tokenizer_config.json", "chat_template"}, errOfFile},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := writeTiny(t, tiny("llama"))
@@ -552,12 +552,12 @@ func TestPointers(t *testing.T) {
 		dir := writeTiny(t, tiny("llama"))
 		put(t, filepath.Join(dir, name), pointer)
 		_, err := Open(dir, nil)
-		checkError(t, err, []string{name, "is a Git LFS pointer", "git lfs pull"}, ofFile)
+		checkError(t, err, []string{name, "is a Git LFS pointer", "git lfs pull"}, errOfFile)
 	}
 	file := filepath.Join(t.TempDir(), "model.gguf")
 	put(t, file, pointer)
 	_, err := Open(file, nil)
-	checkError(t, err, []string{"model.gguf", "is a Git LFS pointer", "git lfs pull"}, ofFile)
+	checkError(t, err, []string{"model.gguf", "is a Git LFS pointer", "git lfs pull"}, errOfFile)
 }
 
 // generation_config.json overrides the BOS of config.json. End tokens are the union, each with the

@@ -318,7 +318,7 @@ func TestBadGGUF(t *testing.T) {
 		kind  error
 	}{
 		{"no architecture", base.set("general.architecture", nil), []string{`"general.architecture" is missing`},
-			ofFile},
+			errOfFile},
 		{"unknown architecture", base.set("general.architecture", "mamba"), []string{`architecture "mamba"`},
 			ErrUnsupported},
 		{"mixture of experts", base.set("llama.expert_count", uint32(8)), []string{"mixture of experts", "8"},
@@ -337,63 +337,63 @@ func TestBadGGUF(t *testing.T) {
 		{"partial RoPE", base.set("llama.rope.dimension_count", uint32(4)), []string{"RoPE over 4 of 8"},
 			ErrUnsupported},
 		{"no number of layers", base.set("llama.block_count", nil), []string{`"llama.block_count" is missing`},
-			ofFile},
+			errOfFile},
 		{"a string as number", base.set("llama.block_count", "2"), []string{`"llama.block_count" is of kind string`},
-			ofFile},
+			errOfFile},
 		{"heads per layer", base.set("llama.attention.head_count", []int32{4, 2}),
-			[]string{"is of kind array, expected an integer"}, ofFile},
+			[]string{"is of kind array, expected an integer"}, errOfFile},
 		{"a number as string", base.set("general.architecture", uint32(1)),
-			[]string{"is of kind uint32, expected a string"}, ofFile},
+			[]string{"is of kind uint32, expected a string"}, errOfFile},
 		{"a string as epsilon", base.set("llama.attention.layer_norm_rms_epsilon", "x"), []string{"expected a number"},
-			ofFile},
+			errOfFile},
 		{"no epsilon", base.set("llama.attention.layer_norm_rms_epsilon", nil), []string{"epsilon is NaN"},
-			ofFile},
-		{"a number as bool", base.set("llama.attention.causal", uint32(1)), []string{"expected a bool"}, ofFile},
+			errOfFile},
+		{"a number as bool", base.set("llama.attention.causal", uint32(1)), []string{"expected a bool"}, errOfFile},
 		{"huge layers", base.set("llama.block_count", uint64(math.MaxUint64)), []string{"number of layers"},
-			ofFile},
-		{"no heads", base.set("llama.attention.head_count", uint32(0)), []string{"heads is 0"}, ofFile},
+			errOfFile},
+		{"no heads", base.set("llama.attention.head_count", uint32(0)), []string{"heads is 0"}, errOfFile},
 		{"another vocabulary size", base.set("llama.vocab_size", uint32(33)), []string{"vocab_size is 33", "32 rows"},
-			ofFile},
+			errOfFile},
 		{"more tokens than rows", base.set("tokenizer.ggml.tokens", make([]string, 33)),
-			[]string{"33 tokens", "32 rows"}, ofFile},
+			[]string{"33 tokens", "32 rows"}, errOfFile},
 		{"numbers as tokens", base.set("tokenizer.ggml.tokens", []int32{1}), []string{"not an array of strings"},
-			ofFile},
+			errOfFile},
 		{"types of other tokens", base.set("tokenizer.ggml.tokens", make([]string, 3)).set("tokenizer.ggml.token_type",
-			[]int32{1}), []string{"3 tokens, but 1"}, ofFile},
+			[]int32{1}), []string{"3 tokens, but 1"}, errOfFile},
 		{"metadata twice", ggufModel{append(slices.Clone(base.meta), base.meta[0]), base.tensors},
-			[]string{`"general.architecture" is repeated`}, ofFile},
+			[]string{`"general.architecture" is repeated`}, errOfFile},
 		{"tensor twice", base.add(tensor("output_norm.weight", dtype.F32, 16)), []string{"output_norm.weight",
-			"is repeated"}, ofTensor},
+			"is repeated"}, errOfTensor},
 		{"alignment of zero", base.set("general.alignment", uint32(0)), []string{"general.alignment is 0"},
-			ofFile},
+			errOfFile},
 		{"alignment that is no power of two", base.set("general.alignment", uint32(48)),
-			[]string{"general.alignment is 48"}, ofFile},
+			[]string{"general.alignment is 48"}, errOfFile},
 		{"huge alignment", base.set("general.alignment", uint32(1<<31)), []string{"general.alignment"},
-			ofFile},
+			errOfFile},
 		{"tensors off the alignment", base.set("general.alignment", uint32(4096)),
-			[]string{"not a multiple of the alignment 4096"}, ofTensor},
+			[]string{"not a multiple of the alignment 4096"}, errOfTensor},
 		{"unknown tensor", base.add(tensor("blk.0.attn_q.bias", dtype.F32, 32)),
-			[]string{`"blk.0.attn_q.bias" (model.layers.0.self_attn.q_proj.bias)`, "not part of"}, ofTensor},
+			[]string{`"blk.0.attn_q.bias" (model.layers.0.self_attn.q_proj.bias)`, "not part of"}, errOfTensor},
 		{"tensor of no known name", base.add(tensor("blk.0.ffn_gate_inp.weight", dtype.F32, 8)),
-			[]string{`"blk.0.ffn_gate_inp.weight"`, "not part of"}, ofTensor},
+			[]string{`"blk.0.ffn_gate_inp.weight"`, "not part of"}, errOfTensor},
 		{"no embedding", edit(func(t *ckptgen.Tensor) bool { return t.Name != "token_embd.weight" }),
-			[]string{"token_embd.weight", "is missing"}, ofTensor},
+			[]string{"token_embd.weight", "is missing"}, errOfTensor},
 		{"missing tensor", edit(func(t *ckptgen.Tensor) bool { return t.Name != "blk.1.ffn_up.weight" }),
-			[]string{"model.layers.1.mlp.up_proj.weight", "is missing"}, ofTensor},
+			[]string{"model.layers.1.mlp.up_proj.weight", "is missing"}, errOfTensor},
 		{"integers as weights", base.add(tensor("output.weight", dtype.I32, 32, 16)),
-			[]string{"output.weight", "is I32"}, ofTensor},
-		{"quantized norm", wide, []string{"is Q8_0", "norms and biases"}, ofTensor},
+			[]string{"output.weight", "is I32"}, errOfTensor},
+		{"quantized norm", wide, []string{"is Q8_0", "norms and biases"}, errOfTensor},
 		{"rows that are no whole blocks", base.add(tensor("output.weight", dtype.Q4_K, 32, 16)),
-			[]string{"output.weight", "multiple of 256"}, ofTensor},
+			[]string{"output.weight", "multiple of 256"}, errOfTensor},
 		{"wrong shape", base.set("llama.feed_forward_length", uint32(25)), []string{"blk.0.ffn_gate.weight",
-			"is [24 16], but the metadata requires [25 16]"}, ofTensor},
+			"is [24 16], but the metadata requires [25 16]"}, errOfTensor},
 		{"RoPE factors of another length", base.add(tensor("rope_freqs.weight", dtype.F32, 5)),
-			[]string{"rope_freqs.weight", "[5]", "[4]"}, ofTensor},
+			[]string{"rope_freqs.weight", "[5]", "[4]"}, errOfTensor},
 		{"RoPE factors of zero", base.add(tensor("rope_freqs.weight", dtype.F32, 4)),
-			[]string{"frequency factor 0 is 0"}, ofFile},
+			[]string{"frequency factor 0 is 0"}, errOfFile},
 		{"RoPE factors and linear scaling", base.set("llama.rope.scaling.factor",
 			float32(2)).add(tensor("rope_freqs.weight", dtype.F32, 4)), []string{"rope_freqs.weight", "linear"},
-			ofTensor},
+			errOfTensor},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := Open(tc.model.write(t), nil)
@@ -404,8 +404,8 @@ func TestBadGGUF(t *testing.T) {
 
 // Kinds of errors for checkError, besides ErrUnsupported and nil, which means any.
 var (
-	ofFile   = errors.New("file")
-	ofTensor = errors.New("tensor")
+	errOfFile   = errors.New("file")
+	errOfTensor = errors.New("tensor")
 )
 
 // checkError checks that the error contains all of says and is of a kind.
@@ -425,9 +425,9 @@ func checkError(t *testing.T, err error, says []string, kind error) {
 	}
 	switch kind {
 	case nil:
-	case ofFile, ofTensor:
+	case errOfFile, errOfTensor:
 		e := new(Error)
-		if !errors.As(err, &e) || (e.Tensor != "") != (kind == ofTensor) || errors.Is(err, ErrUnsupported) {
+		if !errors.As(err, &e) || (e.Tensor != "") != (kind == errOfTensor) || errors.Is(err, ErrUnsupported) {
 			t.Errorf("%T of tensor %q, want an *Error of a %v", err, e.Tensor, kind)
 		}
 	default:
@@ -470,49 +470,49 @@ func TestHostileGGUF(t *testing.T) {
 		says []string
 		kind error
 	}{
-		{"only the magic", []byte("GGUF"), []string{"ends at byte 4"}, ofFile},
+		{"only the magic", []byte("GGUF"), []string{"ends at byte 4"}, errOfFile},
 		{"version 2", ggufBytes(uint32(2), 0, 0), []string{"version 2"}, ErrUnsupported},
 		{"big-endian", ggufBytes(uint32(3<<24), 0, 0), []string{"big-endian"}, ErrUnsupported},
-		{"no tensors", ggufBytes(v3, 0, 0), []string{"general.architecture"}, ofFile},
+		{"no tensors", ggufBytes(v3, 0, 0), []string{"general.architecture"}, errOfFile},
 		{"2^60 entries", ggufBytes(v3, 0, 1<<60), []string{"claims 1152921504606846976 metadata entries"},
-			ofFile},
-		{"2^60 tensors", ggufBytes(v3, 1<<60, 0), []string{"claims 1152921504606846976 tensors"}, ofFile},
-		{"more entries than bytes", ggufBytes(v3, 0, 1000), []string{"claims 1000"}, ofFile},
+			errOfFile},
+		{"2^60 tensors", ggufBytes(v3, 1<<60, 0), []string{"claims 1152921504606846976 tensors"}, errOfFile},
+		{"more entries than bytes", ggufBytes(v3, 0, 1000), []string{"claims 1000"}, errOfFile},
 		{"key of 2^60 bytes", append(ggufBytes(v3, 0, 1, 1<<60), make([]byte, 64)...), []string{"a metadata key"},
-			ofFile},
+			errOfFile},
 		{"key of all bits", append(ggufBytes(v3, 0, 1, -1), make([]byte, 64)...), []string{"18446744073709551615"},
-			ofFile},
+			errOfFile},
 		{"string of 2^63 bytes", ggufBytes(v3, 0, 1, "k", str, math.MinInt), []string{"bytes of a string"},
-			ofFile},
+			errOfFile},
 		{"string past the end", ggufBytes(v3, 0, 1, "k", str, 1), []string{"claims 1 bytes of a string"},
-			ofFile},
-		{"unknown kind", ggufBytes(v3, 0, 1, "k", uint32(13), 0), []string{"no value kind 13"}, ofFile},
+			errOfFile},
+		{"unknown kind", ggufBytes(v3, 0, 1, "k", uint32(13), 0), []string{"no value kind 13"}, errOfFile},
 		{"array of unknown kind", ggufBytes(v3, 0, 1, "k", arr, uint32(99), 1), []string{"no value kind 99"},
-			ofFile},
+			errOfFile},
 		{"array of 2^61 numbers", ggufBytes(v3, 0, 1, "k", arr, u32, 1<<62), []string{"array elements"},
-			ofFile},
+			errOfFile},
 		{"array past the end", ggufBytes(v3, 0, 1, "k", arr, u8, 9, uint32(0)), []string{"claims 9 array elements"},
-			ofFile},
+			errOfFile},
 		{"array of strings past the end", ggufBytes(v3, 0, 1, "k", arr, str, 2, "a", 100), []string{"damaged"},
-			ofFile},
-		{"nested arrays", ggufBytes(nested...), []string{"nested more than 4"}, ofFile},
-		{"must have 1 to 4 dimensions", desc(), []string{"must have 1 to 4 dimensions"}, ofTensor},
-		{"five dimensions", desc(1, 1, 1, 1, 1), []string{"must have 1 to 4 dimensions"}, ofTensor},
-		{"a dimension of zero", desc(0), []string{"dimension of 0"}, ofTensor},
-		{"a dimension of 2^63", desc(math.MinInt), []string{"9223372036854775808"}, ofTensor},
-		{"dimensions that overflow", desc(1<<32, 1<<32), []string{"4294967296"}, ofTensor},
-		{"dimensions that overflow to little", desc(1<<33, 1<<31+1), []string{"no file can hold"}, ofTensor},
-		{"data past the end", desc(64), []string{"truncated"}, ofTensor},
+			errOfFile},
+		{"nested arrays", ggufBytes(nested...), []string{"nested more than 4"}, errOfFile},
+		{"must have 1 to 4 dimensions", desc(), []string{"must have 1 to 4 dimensions"}, errOfTensor},
+		{"five dimensions", desc(1, 1, 1, 1, 1), []string{"must have 1 to 4 dimensions"}, errOfTensor},
+		{"a dimension of zero", desc(0), []string{"dimension of 0"}, errOfTensor},
+		{"a dimension of 2^63", desc(math.MinInt), []string{"9223372036854775808"}, errOfTensor},
+		{"dimensions that overflow", desc(1<<32, 1<<32), []string{"4294967296"}, errOfTensor},
+		{"dimensions that overflow to little", desc(1<<33, 1<<31+1), []string{"no file can hold"}, errOfTensor},
+		{"data past the end", desc(64), []string{"truncated"}, errOfTensor},
 		{"offset past the end", ggufBytes(v3, 1, 0, "t", uint32(1), 1, uint32(0), 1<<62),
-			[]string{"takes bytes 4611686018427387904"}, ofTensor},
+			[]string{"takes bytes 4611686018427387904"}, errOfTensor},
 		{"offset of all bits but few", ggufBytes(v3, 1, 0, "t", uint32(1), 1, uint32(0), -32), []string{"takes bytes"},
-			ofTensor},
+			errOfTensor},
 		{"unsupported type", ggufBytes(v3, 1, 0, "t", uint32(1), 256, uint32(10), 0), []string{`"t" of type Q2_K`,
 			"Q6_K"}, ErrUnsupported},
 		{"unknown type", ggufBytes(v3, 1, 0, "t", uint32(1), 256, uint32(4), 0), []string{"of type number 4 is not"},
 			ErrUnsupported},
 		{"overlapping tensors", append(ggufBytes(v3, 2, 0, "a", uint32(1), 64, uint32(0), 0, "b", uint32(1), 1,
-			uint32(0), 32), make([]byte, 512)...), []string{`"b" overlaps "a"`}, ofTensor},
+			uint32(0), 32), make([]byte, 512)...), []string{`"b" overlaps "a"`}, errOfTensor},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "hostile.gguf")
@@ -551,10 +551,10 @@ func TestMagicDecides(t *testing.T) {
 	wrong := filepath.Join(t.TempDir(), "model.gguf")
 	put(t, wrong, []byte("PK\x03\x04"))
 	_, err := Open(wrong, nil)
-	checkError(t, err, []string{"is not a GGUF file"}, ofFile)
+	checkError(t, err, []string{"is not a GGUF file"}, errOfFile)
 	put(t, wrong, nil)
 	_, err = Open(wrong, nil)
-	checkError(t, err, []string{"is empty"}, ofFile)
+	checkError(t, err, []string{"is empty"}, errOfFile)
 	_, err = Open(filepath.Join(t.TempDir(), "none.gguf"), nil)
 	checkError(t, err, nil, fs.ErrNotExist)
 }

@@ -65,7 +65,7 @@ func TestHubCache(t *testing.T) {
 			dir := hub(t, tc.main, tc.revisions...)
 			if tc.says != nil {
 				_, err := Open(dir, nil)
-				checkError(t, err, tc.says, ofFile)
+				checkError(t, err, tc.says, errOfFile)
 				return
 			}
 			c := open(t, dir)
@@ -82,7 +82,7 @@ func TestHubCache(t *testing.T) {
 		t.Errorf("a snapshot's name is %q", c.Config().Name)
 	}
 	_, err := Open(filepath.Dir(dir), nil)
-	checkError(t, err, []string{"a Hugging Face cache (1 models)", "models--acme--tiny-model"}, ofFile)
+	checkError(t, err, []string{"a Hugging Face cache (1 models)", "models--acme--tiny-model"}, errOfFile)
 }
 
 // Other paths resolve to themselves.

@@ -230,7 +230,7 @@ func TestContradictions(t *testing.T) {
 		{"pattern that is none", func(j object) {
 			j["pre_tokenizer"] = object{"type": "Sequence", "pretokenizers": []any{
 				object{"type": "Split", "pattern": object{"Regex": "(a"}, "behavior": "Isolated"}}}
-		}, []string{"Split pattern", "(a"}},
+		}, []string{"invalid Split pattern", "(a"}},
 		{"no model", func(j object) { delete(j, "model") }, []string{"it has no model"}},
 	} {
 		j := base(t, "gpt2")

@@ -85,7 +85,7 @@ func regexSplitter(pattern string) (splitter, error) {
 	}
 	re, err := regexp2.Compile(pattern, regexp2.Unicode)
 	if err != nil {
-		return nil, fmt.Errorf("Split pattern: %w", err)
+		return nil, fmt.Errorf("pre_tokenizer: invalid Split pattern: %w", err)
 	}
 	// The time limit is a field of the expression, so each search needs its own.
 	pool := &sync.Pool{New: func() any { return regexp2.MustCompile(pattern, regexp2.Unicode) }}

@@ -171,7 +171,7 @@ func TestOtherPatterns(t *testing.T) {
 			t.Errorf("%s cuts nothing into %q", tc.pattern, got)
 		}
 	}
-	if _, err := splitterFor(`(a`); err == nil || !strings.Contains(err.Error(), "Split pattern") {
+	if _, err := splitterFor(`(a`); err == nil || !strings.Contains(err.Error(), "invalid Split pattern") {
 		t.Errorf("a pattern that is none: %v", err)
 	}
 }
