@@ -108,7 +108,7 @@ func (m *Model) Complete(ctx context.Context, p Prompt, opts *GenerateOptions) (
 // there is an error, for example because ctx is cancelled, it has the tokens before the error, and
 // Stats.Reason is "error".
 func (s *Session) Complete(ctx context.Context, p Prompt, opts *GenerateOptions) (*Completion, error) {
-	c := &Completion{Tokens: []int32{}, Stats: Stats{Reason: stopError}} // an early error sets no Stats
+	c := &Completion{Tokens: []int32{}, Stats: Stats{Reason: StopError}} // an early error sets no Stats
 	var o GenerateOptions
 	if opts != nil {
 		o = *opts
@@ -167,7 +167,7 @@ func (s *Session) Generate(ctx context.Context, p Prompt, opts *GenerateOptions)
 		}
 		err := g.run(p)
 		if err != nil && !errors.Is(err, errBreak) {
-			g.stats.Reason = stopError
+			g.stats.Reason = StopError
 		}
 		if g.opts.Stats != nil {
 			*g.opts.Stats = g.stats
@@ -373,7 +373,7 @@ func (g *generation) emit(tok Token) (done bool, err error) {
 	done = g.stats.Reason != ""
 	if !g.yield(tok, nil) {
 		if !done {
-			g.stats.Reason = stopBreak
+			g.stats.Reason = StopBreak
 		}
 		return true, errBreak
 	}

@@ -208,7 +208,7 @@ func TestCompleteCancelled(t *testing.T) {
 	}
 	t.Cleanup(func() { m.Close() })
 	got, err := m.Complete(ctx, Text("a"), &GenerateOptions{Sampling: &Sampling{}})
-	if !errors.Is(err, context.Canceled) || got.Stats.Reason != stopError ||
+	if !errors.Is(err, context.Canceled) || got.Stats.Reason != StopError ||
 		got.Stats.Tokens != len(got.Tokens) ||
 		got.Text != "babab" && got.Text != "bababa" {
 		t.Errorf("%+v, %v, want 5 or 6 tokens and the context's error", got, err)
@@ -235,7 +235,7 @@ func TestComplete(t *testing.T) {
 	}
 	for range s.Generate(t.Context(), Text("x"), nil) {
 		got, err := s.Complete(t.Context(), Text("x"), nil)
-		if !errors.Is(err, ErrBusy) || got == nil || got.Stats.Reason != stopError || got.Tokens == nil {
+		if !errors.Is(err, ErrBusy) || got == nil || got.Stats.Reason != StopError || got.Tokens == nil {
 			t.Errorf("a busy session: %+v, %v", got, err)
 		}
 		break

@@ -162,7 +162,7 @@ func TestStopsAndEnds(t *testing.T) {
 			break
 		}
 	}
-	if stats.Reason != stopBreak || stats.Tokens != 2 {
+	if stats.Reason != StopBreak || stats.Tokens != 2 {
 		t.Errorf("after leaving the loop: %+v", stats)
 	}
 	got = generate(t, s, prompt, &GenerateOptions{MaxTokens: 8, IgnoreEOS: true})
@@ -365,7 +365,7 @@ func TestStopStringsNeedText(t *testing.T) {
 			t.Errorf("a stop string: %v, want ErrNoTokenizer", err)
 		}
 	}
-	if stats.Reason != stopError {
+	if stats.Reason != StopError {
 		t.Errorf("it ended by %q", stats.Reason)
 	}
 }

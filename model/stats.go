@@ -15,8 +15,8 @@ const (
 	StopLength  StopReason = "length"  // MaxTokens
 	StopContext StopReason = "context" // the end of the context
 
-	stopBreak StopReason = "break"
-	stopError StopReason = "error"
+	StopBreak StopReason = "break"
+	StopError StopReason = "error"
 )
 
 // Stats are the figures of one generation. In JSON times are seconds, and tokens_per_s is

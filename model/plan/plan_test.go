@@ -24,7 +24,7 @@ var tinyModels = []string{"llama-tied-rope-scaled", "llama-untied-sharded", "smo
 // tinyPlan returns the plan of a tiny model for the CPU, with its configuration and the device.
 func tinyPlan(t *testing.T, name string) (*Plan, *checkpoint.Config, npu.Info) {
 	t.Helper()
-	ck, err := checkpoint.Open(filepath.Join(testenv.Root(), "testdata", "tiny-models", name))
+	ck, err := checkpoint.Open(filepath.Join(testenv.Root(), "testdata", "tiny-models", name), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
