@@ -21,7 +21,7 @@
 //	err = st.Score(ctx, ids, func(pos int, logits []float32) error { ... })
 //
 // [Model.Forward] continues a state from its position. It serves prompts, teacher forcing and
-// single steps; [State.Score] and [State.Step] are its most common uses. A [Tap] receives the
+// single steps; [State.Score] and [State.Step] are its most common uses. [ForwardOptions.Tap] receives the
 // output of every op under the name of the corresponding launch on a device. Use it to find the
 // first wrong op of a device.
 //

@@ -8,17 +8,6 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// Tap receives the output of an op. The name is the name of a device's launch prefixed with its
-// step, such as "layer.3.attn.q_rope"; the package documentation lists all names. Shape is that of
-// the op's output, except that for k_write and v_write it is the used part of the cache, [kvHeads,
-// positions, headDim]. The values are valid during the call only. If Tap returns an error, the pass
-// ends.
-//
-// A tap may overwrite the values, and the pass continues with them, except for k_write and v_write,
-// where they are a copy. If a tap replaces every output by a device's, every op of the oracle
-// computes from the device's inputs. The difference at each tap is then the error of that op alone.
-type Tap func(name string, shape []int, values []float32) error
-
 // ForwardOptions configure one pass. The zero value of each field is its default.
 type ForwardOptions struct {
 	// Picks are the rows whose logits are computed, in this order. Nil means all rows. If it is
@@ -26,7 +15,18 @@ type ForwardOptions struct {
 	Picks []int
 
 	// Tap receives every op's output. It requires the logits of all picks in memory at once.
-	Tap Tap
+	//
+	// The name is the name of a device's launch prefixed with its step, such as
+	// "layer.3.attn.q_rope"; the package documentation lists all names. Shape is that of the op's
+	// output, except that for k_write and v_write it is the used part of the cache, [kvHeads,
+	// positions, headDim]. The values are valid during the call only. If Tap returns an error, the
+	// pass ends.
+	//
+	// A tap may overwrite the values, and the pass continues with them, except for k_write and
+	// v_write, where they are a copy. If a tap replaces every output by a device's, every op of the
+	// oracle computes from the device's inputs. The difference at each tap is then the error of
+	// that op alone.
+	Tap func(name string, shape []int, values []float32) error
 }
 
 // Forward runs ids through the model at the positions after those in the state, and adds them to
@@ -108,7 +108,7 @@ type pass struct {
 	rows    int
 	rope    []float32 // [rows, headDim]
 	step    string    // step of the plan, the prefix of tap names
-	tapFunc Tap
+	tapFunc func(name string, shape []int, values []float32) error
 	err     error
 }
 

@@ -35,8 +35,8 @@ func TestPicks(t *testing.T) {
 		}
 		return nil
 	}}
-	if err := m.Forward(ctx, st, g.IDs[9:20], none, nil); err != nil || st.Pos() != 20 {
-		t.Fatalf("position %d, %v", st.Pos(), err)
+	if err := m.Forward(ctx, st, g.IDs[9:20], none, nil); err != nil || st.pos != 20 {
+		t.Fatalf("position %d, %v", st.pos, err)
 	}
 	err = m.Forward(ctx, st, g.IDs[20:21], nil, func(pos int, logits []float32) error {
 		if rel := relativeL1(logits, g.Logits[pos*vocab:][:vocab]); pos != 20 || rel > 5e-6 {
@@ -49,8 +49,8 @@ func TestPicks(t *testing.T) {
 	}
 }
 
-// A state that was rewound or scored another text computes the same bits as a new one.
-func TestRewind(t *testing.T) {
+// A state that goes back to an earlier position or scored another text computes the same bits as a new one.
+func TestStateIsReused(t *testing.T) {
 	m, g := open(t, tiny("qwen3-qknorm")), readGolden(t, "qwen3-qknorm")
 	ctx := context.Background()
 	score := func(st *State, ids []int32) (all []float32) {
@@ -72,17 +72,9 @@ func TestRewind(t *testing.T) {
 	st := m.NewState()
 	score(st, ids[:10])
 	score(st, other)
-	if err := st.Rewind(10); err != nil {
-		t.Fatal(err)
-	}
+	st.pos = 10
 	if got := score(st, ids[10:]); !slices.Equal(got, want) {
-		t.Error("logits differ after Rewind(10)")
-	}
-	if err := st.Rewind(25); err == nil || !strings.Contains(err.Error(), "want 0 to 24") {
-		t.Errorf("Rewind past the end: %v", err)
-	}
-	if err := st.Rewind(-1); err == nil {
-		t.Error("Rewind(-1): no error")
+		t.Error("logits differ after position 10")
 	}
 	var got []float32
 	for range 2 {
@@ -118,7 +110,7 @@ func TestTapOfCache(t *testing.T) {
 			t.Fatalf("the cache has %d elements, want %d", len(cache), len(rows))
 		}
 		for i, v := range cache {
-			h, pos, d := i/(st.Pos()*c.HeadDim), i/c.HeadDim%st.Pos(), i%c.HeadDim
+			h, pos, d := i/(st.pos*c.HeadDim), i/c.HeadDim%st.pos, i%c.HeadDim
 			if v != rows[(pos*c.KVHeads+h)*c.HeadDim+d] {
 				t.Fatalf("head %d, position %d, element %d is not what was written", h, pos, d)
 			}
@@ -178,14 +170,14 @@ func TestCallbackErrors(t *testing.T) {
 			return nil
 		}
 		err := m.Forward(context.Background(), st, []int32{1, 2}, &ForwardOptions{Tap: tap}, nil)
-		if err != stop || after != 1 || st.Pos() != 0 {
-			t.Errorf("%s: error %v, %d later calls, position %d", at, err, after, st.Pos())
+		if err != stop || after != 1 || st.pos != 0 {
+			t.Errorf("%s: error %v, %d later calls, position %d", at, err, after, st.pos)
 		}
 	}
 	st, calls := m.NewState(), 0
 	err := st.Score(context.Background(), []int32{1, 2}, func(int, []float32) error { calls++; return stop })
-	if err != stop || calls != 1 || st.Pos() != 0 {
-		t.Errorf("emit: error %v, %d calls, position %d", err, calls, st.Pos())
+	if err != stop || calls != 1 || st.pos != 0 {
+		t.Errorf("emit: error %v, %d calls, position %d", err, calls, st.pos)
 	}
 }
 
@@ -212,12 +204,12 @@ func TestForwardErrors(t *testing.T) {
 		}
 	}
 	st := m.NewState()
-	if err := m.Forward(context.Background(), st, nil, nil, nil); err != nil || st.Pos() != 0 {
-		t.Errorf("no ids: %v, position %d", err, st.Pos())
+	if err := m.Forward(context.Background(), st, nil, nil, nil); err != nil || st.pos != 0 {
+		t.Errorf("no ids: %v, position %d", err, st.pos)
 	}
 	if err := m.Forward(context.Background(), st, long[1:], &ForwardOptions{Picks: []int{}}, nil); err != nil ||
-		st.Pos() != m.cfg.Context {
-		t.Errorf("the whole context: %v, position %d", err, st.Pos())
+		st.pos != m.cfg.Context {
+		t.Errorf("the whole context: %v, position %d", err, st.pos)
 	}
 }
 

@@ -64,7 +64,7 @@ func relativeL1(got, want []float32) float64 {
 }
 
 // record returns a tap that collects values by name.
-func record(seen map[string][]float32) Tap {
+func record(seen map[string][]float32) func(string, []int, []float32) error {
 	return func(name string, shape []int, values []float32) error {
 		n := 1
 		for _, d := range shape {
@@ -174,8 +174,8 @@ func TestStepwiseEqualsTeacherForced(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if st.Pos() != len(g.IDs) {
-					t.Errorf("the state is at %d after %d ids", st.Pos(), len(g.IDs))
+				if st.pos != len(g.IDs) {
+					t.Errorf("the state is at %d after %d ids", st.pos, len(g.IDs))
 				}
 				if rel := relativeL1(got, g.Logits); !(rel <= 5e-6) {
 					t.Errorf("mean relative L1 %.3g, want at most 5e-6", rel)
@@ -295,8 +295,8 @@ func TestCancel(t *testing.T) {
 				t.Fatalf("after %v: %v", after, err)
 			}
 			best = min(best, time.Since(<-cancelled))
-			if st.Pos() != 3 {
-				t.Errorf("the state is at position %d", st.Pos())
+			if st.pos != 3 {
+				t.Errorf("the state is at position %d", st.pos)
 			}
 		}
 		t.Logf("returned after %v", best)
@@ -313,9 +313,7 @@ func BenchmarkForward(b *testing.B) {
 			ids, st := make([]int32, rows), m.NewState()
 			last := &ForwardOptions{Picks: []int{rows - 1}}
 			for b.Loop() {
-				if err := st.Rewind(0); err != nil {
-					b.Fatal(err)
-				}
+				st.pos = 0
 				if err := m.Forward(context.Background(), st, ids, last, nil); err != nil {
 					b.Fatal(err)
 				}

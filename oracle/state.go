@@ -2,7 +2,6 @@ package oracle
 
 import (
 	"context"
-	"fmt"
 )
 
 // State is the KV cache of a sequence, with scratch buffers. It is not safe for concurrent use.
@@ -20,19 +19,6 @@ type State struct {
 func (m *Model) NewState() *State {
 	n := len(m.layers)
 	return &State{m: m, k: make([][]float32, n), v: make([][]float32, n), buffers: map[string][]float32{}}
-}
-
-// Pos returns the number of positions in the cache, which is the position of the next id.
-func (s *State) Pos() int { return s.pos }
-
-// Rewind drops the positions from pos on. Rewind(0) empties the state. It returns an error if pos
-// is negative or after the current position.
-func (s *State) Rewind(pos int) error {
-	if pos < 0 || pos > s.pos {
-		return fmt.Errorf("oracle: rewind to position %d, want 0 to %d", pos, s.pos)
-	}
-	s.pos = pos
-	return nil
 }
 
 // Score empties the state, runs ids through the model and calls emit with the logits [vocab] at
