@@ -146,11 +146,11 @@ func TestAdversaries(t *testing.T) {
 	want := rotated{seed: 1, pos: 100}.compute()
 	for i, g := range advGates() {
 		// The right answer passes, or catching the others would prove nothing.
-		if r, err := gate.CheckRows(asBF16(want), want, advWidth, g.tol); err != nil || !r.OK() {
+		if r, err := gate.Check(asBF16(want), want, advWidth, g.tol); err != nil || !r.OK() {
 			t.Errorf("gate %d: the right answer: %v\n%v", i, err, r)
 		}
 		for _, a := range adversaries {
-			r, err := gate.CheckRows(asBF16(a.break_(want, g.tol)), want, advWidth, g.tol)
+			r, err := gate.Check(asBF16(a.break_(want, g.tol)), want, advWidth, g.tol)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -174,7 +174,7 @@ func Example_adversaries() {
 	for _, a := range adversaries {
 		fmt.Fprintf(w, "%s", a.name)
 		for i, g := range advGates() {
-			r, err := gate.CheckRows(asBF16(a.break_(want, g.tol)), want, advWidth, g.tol)
+			r, err := gate.Check(asBF16(a.break_(want, g.tol)), want, advWidth, g.tol)
 			if err != nil {
 				fmt.Println(err)
 				return

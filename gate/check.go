@@ -12,13 +12,7 @@ type Element interface {
 	float32 | float64 | dtype.BFloat16 | dtype.Float16
 }
 
-// Check compares all elements of got with want and judges them by tol. It is [CheckRows] with one
-// row.
-func Check[G, W Element](got []G, want []W, tol Tolerance) (Report, error) {
-	return CheckRows(got, want, len(want), tol)
-}
-
-// CheckRows compares got with want, both [rows, width], and judges them by tol. The report lists
+// Check compares got with want, both [rows, width], and judges them by tol. The report lists
 // the worst elements and rows.
 //
 // It returns an [InputError] if lengths differ or are 0, if the reference has a value that is NaN,
@@ -26,8 +20,8 @@ func Check[G, W Element](got []G, want []W, tol Tolerance) (Report, error) {
 // error: it fails the verdict.
 //
 // It makes one pass over the data and no copies.
-func CheckRows[G, W Element](got []G, want []W, width int, tol Tolerance) (Report, error) {
-	if err := tol.Validate(); err != nil {
+func Check[G, W Element](got []G, want []W, width int, tol Tolerance) (Report, error) {
+	if err := tol.validate(); err != nil {
 		return Report{}, err
 	}
 	c, err := compare(got, want, width, tol)
@@ -36,18 +30,8 @@ func CheckRows[G, W Element](got []G, want []W, width int, tol Tolerance) (Repor
 	}
 	r := c.report()
 	r.Tolerance = tol
-	r.Reasons = tol.judge(r.Metrics, c.total.zerosOutside)
+	r.Judged, r.Reasons = r.Metrics.Count, tol.judge(r.Metrics, c.total.zerosOutside)
 	return r, nil
-}
-
-// Measure computes the metrics without judging them, for choosing tolerances. It returns the errors
-// of [CheckRows].
-func Measure[G, W Element](got []G, want []W, width int) (Metrics, error) {
-	c, err := compare(got, want, width, Tolerance{})
-	if err != nil {
-		return Metrics{}, err
-	}
-	return c.report().Metrics, nil
 }
 
 // blockLen is the number of pairs per block: two blocks of float64 take 16 KB and stay in L1 for
@@ -64,9 +48,10 @@ type comparison struct {
 	rowCos float64
 	worst  ranking[Worst]
 	worstR ranking[Row]
-	sample []Point
-	stride int
+	stride int     // of the sample
 	all    *perRow // nil unless compareAll
+
+	gotSample, wantSample []float64
 }
 
 // perRow has the metrics of each row.
@@ -216,7 +201,7 @@ func (c *comparison) block(row *moments, a, e []float64, from int) error {
 		}
 	}
 	for i := (c.stride - from%c.stride) % c.stride; i < len(a) && !nonFinite; i += c.stride {
-		c.sample = append(c.sample, Point{Got: a[i], Want: e[i]})
+		c.gotSample, c.wantSample = append(c.gotSample, a[i]), append(c.wantSample, e[i])
 	}
 	row.merge(&b)
 	return nil
@@ -272,7 +257,9 @@ func (c *comparison) report() Report {
 	for i := range worst {
 		worst[i].Row, worst[i].Column = worst[i].Index/c.width, worst[i].Index%c.width
 	}
-	return Report{Metrics: m, Worst: worst, WorstRows: c.worstR.items, Sample: c.sample}
+	r := Report{Metrics: m, Worst: worst, WorstRows: c.worstR.items}
+	r.Sample.Got, r.Sample.Want = c.gotSample, c.wantSample
+	return r
 }
 
 // maxWorst is the number of worst elements and rows in a report: enough to see a pattern in their

@@ -52,7 +52,7 @@ func TestMetricsEqualTheirDefinitions(t *testing.T) {
 		want := random(1, shape.rows*shape.width)
 		got := perturb(want, 2, 0.03)
 		tol := gate.Tolerance{Atol: 0.02, Rtol: 0.01, Mismatches: 0.1, Note: "a test's"}
-		r, err := gate.CheckRows(got, want, shape.width, tol)
+		r, err := gate.Check(got, want, shape.width, tol)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -162,16 +162,16 @@ func TestElementTypes(t *testing.T) {
 	}
 	tol := gate.Tolerance{RoundWant: true, Note: "equality after rounding"}
 	for name, check := range map[string]func() (gate.Report, error){
-		"BF16 of FP32":    func() (gate.Report, error) { return gate.Check(bf, want, tol) },
-		"BF16 of float64": func() (gate.Report, error) { return gate.Check(bf, wide, tol) },
-		"F16 of FP32":     func() (gate.Report, error) { return gate.Check(half, want, tol) },
-		"FP32 of float64": func() (gate.Report, error) { return gate.Check(want, wide, tol) },
+		"BF16 of FP32":    func() (gate.Report, error) { return gate.Check(bf, want, len(want), tol) },
+		"BF16 of float64": func() (gate.Report, error) { return gate.Check(bf, wide, len(wide), tol) },
+		"F16 of FP32":     func() (gate.Report, error) { return gate.Check(half, want, len(want), tol) },
+		"FP32 of float64": func() (gate.Report, error) { return gate.Check(want, wide, len(wide), tol) },
 	} {
 		if r, err := check(); err != nil || !r.OK() {
 			t.Errorf("%s: %v\n%v", name, err, r)
 		}
 	}
-	if r, _ := gate.Check(back, want, tol); r.OK() {
+	if r, _ := gate.Check(back, want, len(want), tol); r.OK() {
 		t.Error("FP32 that was rounded to BF16 equals FP32, it says")
 	}
 }
@@ -182,7 +182,7 @@ func TestWorstAreFoundInOrder(t *testing.T) {
 	for k := range 12 {
 		got[(49-k*4)*300+k*20] += float32(k + 1) // ever larger towards the front
 	}
-	r, err := gate.CheckRows(got, want, 300, loose)
+	r, err := gate.Check(got, want, 300, loose)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,46 +206,41 @@ func TestNotComparable(t *testing.T) {
 	one := []float32{1}
 	for want, run := range map[string]func() error{
 		"got: 1 elements, the reference has 2": func() error {
-			_,
-				err := gate.Check(one, []float32{1, 2}, loose)
+			_, err := gate.Check(one, []float32{1, 2}, 2, loose)
 			return err
 		},
 		"nothing to compare": func() error {
-			_,
-				err := gate.Check([]float32{}, []float32{}, loose)
+			_, err := gate.Check([]float32{}, []float32{}, 1, loose)
 			return err
 		},
 		"not a whole number of rows of 2": func() error {
-			_,
-				err := gate.CheckRows(one, one, 2, loose)
+			_, err := gate.Check(one, one, 2, loose)
 			return err
 		},
 		"not a whole number of rows of 0": func() error {
-			_,
-				err := gate.CheckRows(one, one, 0, loose)
+			_, err := gate.Check(one, one, 0, loose)
 			return err
 		},
 		"not a whole number of rows of -1": func() error {
-			_,
-				err := gate.Measure(one, one, -1)
+			_, err := gate.Measure(one, one, -1)
 			return err
 		},
 		"NaN at element 3 (row 1, column": func() error {
-			_, err := gate.CheckRows(make([]float32, 4), []float32{0, 1, 2, nan}, 2, loose)
+			_, err := gate.Check(make([]float32, 4), []float32{0, 1, 2, nan}, 2, loose)
 			return err
 		},
 		"-Inf at element 0": func() error {
-			_, err := gate.Check(one, []float32{inf},
+			_, err := gate.Check(one, []float32{inf}, 1,
 				loose)
 			return err
 		},
 		"1e+300 at element 0": func() error {
-			_, err := gate.Check(one, []float64{1e300},
+			_, err := gate.Check(one, []float64{1e300}, 1,
 				loose)
 			return err
 		},
-		"Note is empty": func() error {
-			_, err := gate.Check(one, one,
+		"Note: empty": func() error {
+			_, err := gate.Check(one, one, 1,
 				gate.Tolerance{})
 			return err
 		},
@@ -265,7 +260,7 @@ func TestNonFiniteAlwaysFails(t *testing.T) {
 		got := slices.Clone(want)
 		got[3333] = float32(bad)
 		got[7] += 0.25
-		r, err := gate.CheckRows(got, want, 40, gate.Tolerance{Atol: 1, Mismatches: 0.1, MeanRelL1: 0.9,
+		r, err := gate.Check(got, want, 40, gate.Tolerance{Atol: 1, Mismatches: 0.1, MeanRelL1: 0.9,
 			Note: "a test's"})
 		if err != nil {
 			t.Fatal(err)
@@ -283,7 +278,7 @@ func TestNonFiniteAlwaysFails(t *testing.T) {
 		}
 	}
 	all := []float32{float32(math.NaN()), float32(math.NaN())}
-	if r, err := gate.Check(all, []float32{1, 2}, loose); err != nil || r.OK() ||
+	if r, err := gate.Check(all, []float32{1, 2}, 2, loose); err != nil || r.OK() ||
 		r.Metrics.NonFinite != 2 {
 		t.Errorf("nothing finite: %v, %v", r, err)
 	}
@@ -304,7 +299,7 @@ func TestDegenerateReferences(t *testing.T) {
 		{"zeros of ones", zeros, ones, false},
 		{"a constant of noise", ones, random(1, 100), false},
 	} {
-		r, err := gate.CheckRows(tc.got, tc.want, 10, strict)
+		r, err := gate.Check(tc.got, tc.want, 10, strict)
 		if err != nil || r.OK() != tc.ok {
 			t.Errorf("%s: %v\n%v", tc.name, err, r)
 		}
@@ -315,7 +310,7 @@ func TestDegenerateReferences(t *testing.T) {
 	if (gate.Report{}).OK() {
 		t.Error("a report of nothing is OK")
 	}
-	r, err := gate.Check(ones, zeros, strict)
+	r, err := gate.Check(ones, zeros, len(zeros), strict)
 	if err != nil || !errors.Is(r.Err(), gate.ErrFailed) {
 		t.Errorf("%v, %v", r.Err(), err)
 	}
@@ -325,7 +320,7 @@ func FuzzCheck(f *testing.F) {
 	f.Add([]byte{0, 0, 128, 63, 0, 0, 192, 127}, []byte{1, 2, 3, 4, 5, 6, 7, 8}, 2)
 	f.Fuzz(func(t *testing.T, a, e []byte, width int) {
 		got, want := dtype.Float32s(a), dtype.BFloat16s(e)
-		r, err := gate.CheckRows(got, want, width, loose)
+		r, err := gate.Check(got, want, width, loose)
 		if err != nil {
 			return
 		}
@@ -347,8 +342,8 @@ func BenchmarkCheck(b *testing.B) {
 	dtype.F32ToBF16(bf, got)
 	for _, width := range []int{50, 2500, n} {
 		for name, run := range map[string]func() (gate.Report, error){
-			"float32": func() (gate.Report, error) { return gate.CheckRows(got, want, width, loose) },
-			"bf16":    func() (gate.Report, error) { return gate.CheckRows(bf, want, width, loose) },
+			"float32": func() (gate.Report, error) { return gate.Check(got, want, width, loose) },
+			"bf16":    func() (gate.Report, error) { return gate.Check(bf, want, width, loose) },
 		} {
 			b.Run(name+"/"+big.NewInt(int64(width)).String(), func(b *testing.B) {
 				for b.Loop() {

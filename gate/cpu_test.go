@@ -71,7 +71,7 @@ func TestCPUKernelsAreWithinTheTable(t *testing.T) {
 					wants[name] = reference(o, in)
 				}
 				want := wants[name]
-				r, err := gate.CheckRows(got, want, width, tol)
+				r, err := gate.Check(got, want, width, tol)
 				if err != nil {
 					t.Fatal(err)
 				}

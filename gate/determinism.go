@@ -12,9 +12,7 @@ import (
 
 // DeterminismReport is the result of [Determinism].
 type DeterminismReport struct {
-	Name      string
-	Reasons   []Reason
-	Positions int // compared, over all runs
+	Verdict // Judged counts positions, over all runs
 }
 
 // Determinism scores two prompts in the order a, b, a, b and fails if a prompt's logits differ in
@@ -66,7 +64,7 @@ func Determinism(ctx context.Context, s Scorer, a, b []int32) (DeterminismReport
 				}
 			}
 		}
-		r.Positions += len(hashes)
+		r.Judged += len(hashes)
 		if changed > 0 {
 			r.Reasons = append(r.Reasons, Reason{Repeats, fmt.Sprintf(
 				"prompt %s scored again after the other one has other logits at %d of %d positions, "+
@@ -81,24 +79,18 @@ func Determinism(ctx context.Context, s Scorer, a, b []int32) (DeterminismReport
 		}
 	}
 	if same > 0 {
-		r.Reasons = append(r.Reasons, Reason{Distinct, fmt.Sprintf(
+		r.Reasons = append(r.Reasons, Reason{metricDistinct, fmt.Sprintf(
 			"the prompts have bitwise equal logits at %d positions although their ids differ from "+
 				"position %d: the device ignores its input there", same, differ)})
 	}
 	return r, nil
 }
 
-// OK reports whether the device is deterministic.
-func (r DeterminismReport) OK() bool { return len(r.Reasons) == 0 && r.Positions > 0 }
-
-// Err returns nil if r is OK, and otherwise an error with the reasons that wraps [ErrFailed].
-func (r DeterminismReport) Err() error { return failure(r.Name, r.OK(), r.Reasons) }
-
 // String returns the report for people.
 func (r DeterminismReport) String() string {
 	var b strings.Builder
-	verdict(&b, r.Name, r.OK(), r.Reasons)
-	fmt.Fprintf(&b, "  %d positions scored twice, two prompts in turn\n", r.Positions)
+	r.head(&b)
+	fmt.Fprintf(&b, "  %d positions scored twice, two prompts in turn\n", r.Judged)
 	return b.String()
 }
 
@@ -109,5 +101,5 @@ func (r DeterminismReport) MarshalJSON() ([]byte, error) {
 		OK        bool     `json:"ok"`
 		Reasons   []Reason `json:"reasons"`
 		Positions int      `json:"positions"`
-	}{r.Name, r.OK(), append([]Reason{}, r.Reasons...), r.Positions})
+	}{r.Name, r.OK(), append([]Reason{}, r.Reasons...), r.Judged})
 }

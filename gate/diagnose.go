@@ -1,21 +1,21 @@
 package gate
 
 import (
-	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 )
 
 // Diagnosis names the ops that a device computes wrongly, and what usually causes that.
 type Diagnosis struct {
-	Name string
-	Taps int // compared
+	Name  string `json:"name,omitempty"`
+	Clean bool   `json:"ok"`    // taps were compared, and nothing wrong was found
+	First string `json:"first"` // the first wrong tap; "" if there are no findings
+	Taps  int    `json:"taps"`  // compared
 	// Checked reports whether each op was checked on its own ([Tap.Own]). Otherwise only drift was
 	// known, and at most one finding is possible.
-	Checked  bool
-	Skipped  []string  // outputs that could not be compared
-	Findings []Finding // in order of execution
+	Checked  bool      `json:"checked"`
+	Skipped  []string  `json:"skipped"`  // outputs that could not be compared
+	Findings []Finding `json:"findings"` // in order of execution
 }
 
 // Finding is an op that computes wrong results.
@@ -48,14 +48,30 @@ const driftFloor = 0.1
 // independent faults are separated; the same op in several layers is one finding. Otherwise the
 // only finding is the first tap whose error jumps above all before it.
 func Diagnose(t Trace) Diagnosis {
-	d := Diagnosis{Name: t.Name, Taps: len(t.Taps), Skipped: t.Skipped}
+	d := Diagnosis{
+		Name: t.Name, Taps: len(t.Taps), Skipped: append([]string{}, t.Skipped...), Findings: []Finding{},
+	}
 	for _, tap := range t.Taps {
 		d.Checked = d.Checked || tap.Own != nil
 	}
-	if !d.Checked {
+	if d.Checked {
+		d.byOp(t)
+	} else {
 		d.byDrift(t)
-		return d
 	}
+	d.Clean = len(d.Findings) == 0 && d.Taps > 0
+	for i := range d.Findings {
+		f := &d.Findings[i]
+		d.First = d.Findings[0].Tap
+		// JSON has empty lists, not null.
+		f.Layers, f.With = append([]int{}, f.Layers...), append([]string{}, f.With...)
+		f.Where = append([]string{}, f.Where...)
+	}
+	return d
+}
+
+// byOp finds the ops whose own error exceeds the bounds of the number format.
+func (d *Diagnosis) byOp(t Trace) {
 	byKind := map[string]*Finding{}
 	var order []string
 	looked := map[string]int{}
@@ -70,7 +86,7 @@ func Diagnose(t Trace) Diagnosis {
 		if f == nil {
 			f = &Finding{
 				Tap: tap.Name, Kind: kind, With: tap.Own.With,
-				Error: tap.Own.Metrics.MeanRelL1, Explains: tap.Own.Bounds.L1,
+				Error: tap.Own.Metrics.MeanRelL1, Explains: tap.Own.bounds.L1,
 			}
 			byKind[kind], first[kind] = f, tap
 			order = append(order, kind)
@@ -85,7 +101,6 @@ func Diagnose(t Trace) Diagnosis {
 		f.explain(first[kind], order)
 		d.Findings = append(d.Findings, *f)
 	}
-	return d
 }
 
 // byDrift finds the first tap whose error jumps.
@@ -106,9 +121,6 @@ func (d *Diagnosis) byDrift(t Trace) {
 		before = max(before, drift)
 	}
 }
-
-// OK reports whether taps were compared and nothing wrong was found.
-func (d Diagnosis) OK() bool { return len(d.Findings) == 0 && d.Taps > 0 }
 
 // String returns the diagnosis for people.
 func (d Diagnosis) String() string {
@@ -144,30 +156,4 @@ func (d Diagnosis) String() string {
 		fmt.Fprintf(&b, "  usual cause: %s\n", f.Cause)
 	}
 	return b.String()
-}
-
-// MarshalJSON encodes the diagnosis for programs.
-func (d Diagnosis) MarshalJSON() ([]byte, error) {
-	first := ""
-	if len(d.Findings) > 0 {
-		first = d.Findings[0].Tap
-	}
-	findings := slices.Clone(d.Findings)
-	for i, f := range findings {
-		findings[i].Layers = append([]int{}, f.Layers...)
-		findings[i].With = append([]string{}, f.With...)
-		findings[i].Where = append([]string{}, f.Where...)
-	}
-	return json.Marshal(struct {
-		Name     string    `json:"name,omitempty"`
-		OK       bool      `json:"ok"`
-		First    string    `json:"first"`
-		Taps     int       `json:"taps"`
-		Checked  bool      `json:"checked"`
-		Skipped  []string  `json:"skipped"`
-		Findings []Finding `json:"findings"`
-	}{
-		d.Name, d.OK(), first, d.Taps, d.Checked, append([]string{}, d.Skipped...), append([]Finding{},
-			findings...),
-	})
 }

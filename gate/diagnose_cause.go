@@ -13,11 +13,11 @@ func (f *Finding) explain(first Tap, kinds []string) {
 		f.Where = append(f.Where, whereLayers(f.Layers, f.Of))
 	}
 	o := first.Own
-	f.Where = append(f.Where, wherePositions(o.Rows, o.Bounds.Row, o.Steps, o.Metrics.NonFinite)...)
-	if w := whereColumns(o.Columns, o.Bounds.L1); w != "" {
+	f.Where = append(f.Where, wherePositions(o.Rows, o.bounds.Row, o.Steps, o.Metrics.NonFinite)...)
+	if w := whereColumns(o.Columns, o.bounds.L1); w != "" {
 		f.Where = append(f.Where, w)
 	}
-	if o.Metrics.NonFinite == 0 && math.Abs(o.Scale-1) > o.Bounds.Scale && o.Residual < 0.1 {
+	if o.Metrics.NonFinite == 0 && math.Abs(o.Scale-1) > o.bounds.Scale && o.Residual < 0.1 {
 		f.Where = append(f.Where, fmt.Sprintf("scale: everything is %.6g times what it should be",
 			o.Scale))
 	}

@@ -22,8 +22,7 @@ func ExampleDiagnose() {
 		log.Fatal(err)
 	}
 	defer dev.Close()
-	noise, _ := gate.FormatNoise("cpu-bf16")
-	rec := &gate.Recording{Noise: noise}
+	rec, _ := gate.NewRecording("cpu-bf16")
 	tap := func(name string, shape []int, values []float32) error {
 		if name == "layer.1.attn.q_rope" {
 			for i := range values {

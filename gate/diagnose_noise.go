@@ -6,35 +6,32 @@ import (
 	"strings"
 )
 
-// Bounds are upper bounds on the error that rounding causes in one op whose inputs are right.
-type Bounds struct {
-	Rtol  float64 `json:"rtol"`  // of an element: the rounding of the stored value
-	L1    float64 `json:"l1"`    // mean relative L1
-	Row   float64 `json:"row"`   // mean relative L1 of the worst row
-	Peak  float64 `json:"peak"`  // worst element beyond Rtol, relative to the reference's RMS
-	Scale float64 `json:"scale"` // distance of mean got/want from 1
+// bounds are upper bounds on the error that rounding causes in one op whose inputs are right.
+type bounds struct {
+	Rtol  float64 // of an element: the rounding of the stored value
+	L1    float64 // mean relative L1
+	Row   float64 // mean relative L1 of the worst row
+	Peak  float64 // worst element beyond Rtol, relative to the reference's RMS
+	Scale float64 // distance of mean got/want from 1
 }
 
 // hold reports whether an op's error is within the bounds.
-func (b Bounds) hold(o *Own) bool {
+func (b bounds) hold(o *Own) bool {
 	m := o.Metrics
 	return m.NonFinite == 0 && m.MeanRelL1 <= b.L1 && m.MaxRowL1 <= b.Row && m.Peak <= b.Peak &&
 		math.Abs(o.Scale-1) <= b.Scale
 }
 
-// Noise has the bounds of a number format by kind of op.
-type Noise struct {
-	Format string `json:"format"`
-	Exact  Bounds `json:"exact"`  // outputs stored as FP32
-	Stored Bounds `json:"stored"` // outputs stored as BF16
-	// Product is for products and embeddings, with weights as the device holds them.
-	Product   Bounds `json:"product"`
-	Attention Bounds `json:"attention"` // attention over a cache of the format
-	Note      string `json:"note"`      // where the numbers came from
+// noise has the bounds of a number format by kind of op.
+type noise struct {
+	Exact     bounds // outputs stored as FP32
+	Stored    bounds // outputs stored as BF16
+	Product   bounds // products and embeddings, with weights as the device holds them
+	Attention bounds // attention over a cache of the format
 }
 
-// bounds returns the bounds of a tap. An output of BF16 values only was stored as BF16.
-func (n Noise) bounds(name string, got []float32) Bounds {
+// of returns the bounds of a tap. An output of BF16 values only was stored as BF16.
+func (n noise) of(name string, got []float32) bounds {
 	kind := tapKind(name)
 	b := n.Exact
 	if !slices.ContainsFunc(got, func(v float32) bool { return math.Float32bits(v)&0xffff != 0 }) {
@@ -44,7 +41,7 @@ func (n Noise) bounds(name string, got []float32) Bounds {
 	case kind == "attn.core":
 		return n.Attention
 	case slices.Contains(weighted, kind):
-		return Bounds{
+		return bounds{
 			max(b.Rtol, n.Product.Rtol), max(b.L1, n.Product.L1), max(b.Row, n.Product.Row),
 			max(b.Peak, n.Product.Peak), max(b.Scale, n.Product.Scale),
 		}
@@ -69,9 +66,9 @@ func tapKind(name string) string {
 // The bounds of npu/cpu are about three times the largest errors measured on SmolLM2-135M-Instruct
 // in Q4_1 and five tiny models over 40 positions.
 var (
-	exactF32   = Bounds{Rtol: 0x1p-23, L1: 2e-6, Row: 3e-6, Peak: 2e-5, Scale: 1e-6}
-	storedBF16 = Bounds{Rtol: 0x1p-8, L1: 3e-3, Row: 9e-3, Peak: 2e-5, Scale: 3e-4}
-	rounded    = Bounds{Rtol: 0x1p-8, L1: 6e-3, Row: 9e-3, Peak: 0.15, Scale: 3e-3}
+	exactF32   = bounds{Rtol: 0x1p-23, L1: 2e-6, Row: 3e-6, Peak: 2e-5, Scale: 1e-6}
+	storedBF16 = bounds{Rtol: 0x1p-8, L1: 3e-3, Row: 9e-3, Peak: 2e-5, Scale: 3e-4}
+	rounded    = bounds{Rtol: 0x1p-8, L1: 6e-3, Row: 9e-3, Peak: 0.15, Scale: 3e-3}
 )
 
 // blocksPeak is the peak error of products that quantize activations to 8 bits in blocks of 32:
@@ -80,42 +77,37 @@ var (
 // avx512 of npu/cpu; mean and worst row are those of FP32.
 const blocksPeak = 7e-4
 
-var noises = map[string]Noise{
+var noises = map[string]noise{
 	"cpu-f32": {
 		Exact: exactF32, Stored: exactF32, Product: exactF32,
-		Attention: Bounds{Rtol: 0x1p-23, L1: 2e-6, Row: 5e-6, Peak: 6e-5, Scale: 2e-6},
-		Note: "about three times the largest error of one op on SmolLM2-135M and five tiny " +
-			"models, 40 positions",
+		Attention: bounds{Rtol: 0x1p-23, L1: 2e-6, Row: 5e-6, Peak: 6e-5, Scale: 2e-6},
+		// About three times the largest error of one op on SmolLM2-135M and five tiny models, 40
+		// positions.
 	},
 	"cpu-bf16": {
 		Exact: exactF32, Stored: storedBF16, Product: exactF32,
-		Attention: Bounds{Rtol: 0x1p-8, L1: 1.5e-2, Row: 2.5e-2, Peak: 0.3, Scale: 4e-3},
-		Note: "about three times the largest error of one op on SmolLM2-135M and five tiny models, " +
-			"40 positions; attention rounds its cache too",
+		Attention: bounds{Rtol: 0x1p-8, L1: 1.5e-2, Row: 2.5e-2, Peak: 0.3, Scale: 4e-3},
+		// About three times the largest error of one op on SmolLM2-135M and five tiny models, 40
+		// positions; attention rounds its cache too.
 	},
 	"npu": {
 		Exact: storedNPU, Stored: storedNPU,
-		Product:   Bounds{Rtol: 0x1p-7, L1: 7e-2, Row: 0.3, Peak: 2.5, Scale: 3e-3},
-		Attention: Bounds{Rtol: 0x1p-7, L1: 0.11, Row: 0.3, Peak: 2.2, Scale: 3e-2},
-		Note: "about three times the largest error of one op on the virtual XDNA 2 with SmolLM2-135M, " +
-			"48 " +
-			"positions: mean relative L1 0.014, products 0.024, attention 0.037 (the NPU2 kernel " +
-			"registry, " +
-			"Xilinx/mlir-air e972f2942d41, publishes 0.010, 0.019 and 0.055 on normal values)",
+		Product:   bounds{Rtol: 0x1p-7, L1: 7e-2, Row: 0.3, Peak: 2.5, Scale: 3e-3},
+		Attention: bounds{Rtol: 0x1p-7, L1: 0.11, Row: 0.3, Peak: 2.2, Scale: 3e-2},
+		// About three times the largest error of one op on the virtual XDNA 2 with SmolLM2-135M, 48
+		// positions: mean relative L1 0.014, products 0.024, attention 0.037 (the NPU2 kernel registry,
+		// Xilinx/mlir-air e972f2942d41, publishes 0.010, 0.019 and 0.055 on normal values).
 	},
 }
 
 // storedNPU is for outputs of the NPU other than products: stored as BF16, rounded down.
-var storedNPU = Bounds{Rtol: 0x1p-7, L1: 4e-2, Row: 5e-2, Peak: 1, Scale: 1e-2}
+var storedNPU = bounds{Rtol: 0x1p-7, L1: 4e-2, Row: 5e-2, Peak: 1, Scale: 1e-2}
 
-// FormatNoise returns the noise of a number format and whether it has any. Formats are those of
-// [FormatThresholds], "cpu-bf16-expanded" with products that round quantized weights to BF16, and
-// "cpu-bf16-blocks" with products that quantize activations for them.
-func FormatNoise(format string) (Noise, bool) {
+// noiseOf returns the noise of a number format and whether it has any.
+func noiseOf(format string) (noise, bool) {
 	base, expanded := strings.CutSuffix(format, "-expanded")
 	base, blocks := strings.CutSuffix(base, "-blocks")
 	n, ok := noises[base]
-	n.Format = format
 	switch {
 	case expanded && blocks, base == "npu" && (expanded || blocks):
 		return n, false

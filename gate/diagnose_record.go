@@ -12,11 +12,20 @@ type TapFunc = func(name string, shape []int, values []float32) error
 
 // Recording stores what a device's taps show along a sequence, for comparison with a reference.
 // Passes follow one another: the rows of a prompt, then those of each step, are appended per tap.
-// The zero Recording is empty and ready to use.
+// The zero Recording is empty and ready to use; it attributes no error to rounding. See
+// [NewRecording].
 type Recording struct {
-	Noise Noise // of the device's number format
+	noise noise
+	taps  map[string][]call
+}
 
-	taps map[string][]call
+// NewRecording returns an empty Recording of a device with a number format, and reports whether the
+// rounding errors of that format are known. Formats are those of [FormatThresholds],
+// "cpu-bf16-expanded" with products that round quantized weights to BF16, and "cpu-bf16-blocks"
+// with products that quantize activations for them.
+func NewRecording(format string) (*Recording, bool) {
+	n, ok := noiseOf(format)
+	return &Recording{noise: n}, ok
 }
 
 // call is the output of one call of the tap.
@@ -61,8 +70,7 @@ func (r *Recording) matrix(name string, rows, width int) ([]float32, bool) {
 // the device's own inputs.
 type Own struct {
 	Metrics Metrics
-	Bounds  Bounds  // of the number format
-	OK      bool    // the error is within the bounds, or unknown
+	OK      bool    // the error is within the bounds of the number format, or unknown
 	Scale   float64 // mean of got/want over the elements that are not small; 1 is right
 	// Residual is the share of the error that remains after dividing by Scale; near 0 if all is
 	// scaled.
@@ -78,6 +86,8 @@ type Own struct {
 	With []string
 	// Inputs reports whether the device's inputs were finite. If not, nothing else is known.
 	Inputs bool
+
+	bounds bounds // of the number format
 }
 
 // Trace compares the recording with a reference, op by op in the order of the reference. Forward
@@ -109,7 +119,7 @@ func (r *Recording) Trace(forward func(tap TapFunc) error) (Trace, error) {
 			t.Skipped = append(t.Skipped, name)
 			return nil
 		}
-		return Observe(&t, name, got, values, width)
+		return observe(&t, name, got, values, width)
 	})
 	switch {
 	case err != nil:
@@ -134,7 +144,7 @@ func (r *Recording) Trace(forward func(tap TapFunc) error) (Trace, error) {
 		if !ok || next == len(t.Taps) || t.Taps[next].Name != name {
 			return badInput("forward", "the two passes differ: tap %s was not there the first time", name)
 		}
-		own, err := r.Noise.own(name, got, values, width)
+		own, err := r.noise.own(name, got, values, width)
 		if err != nil {
 			return fmt.Errorf("%w (tap %s)", err, name)
 		}
@@ -170,20 +180,20 @@ func rowsOf(shape []int, values []float32) (rows, width int) {
 }
 
 // own compares an op's output with the reference's output for the same inputs.
-func (n Noise) own(name string, got, want []float32, width int) (*Own, error) {
+func (n noise) own(name string, got, want []float32, width int) (*Own, error) {
 	// Inputs that are not finite give results that are not.
 	if slices.ContainsFunc(want,
 		func(v float32) bool { return !(math.Abs(float64(v)) <= math.MaxFloat32) }) {
 		return &Own{OK: true}, nil
 	}
-	bounds := n.bounds(name, got)
-	c := &comparison{tol: Tolerance{Rtol: bounds.Rtol}, all: &perRow{}}
+	limits := n.of(name, got)
+	c := &comparison{tol: Tolerance{Rtol: limits.Rtol}, all: &perRow{}}
 	if err := run(c, got, want, width); err != nil {
 		return nil, err
 	}
 	o := &Own{
-		Metrics: c.report().Metrics, Bounds: bounds, Rows: c.all.l1, Columns: make([]float64,
-			width), Inputs: true,
+		Metrics: c.report().Metrics, Rows: c.all.l1, Columns: make([]float64, width),
+		Inputs: true, bounds: limits,
 	}
 	sum := 0.0
 	for _, e := range want {
@@ -215,6 +225,6 @@ func (n Noise) own(name string, got, want []float32, width int) (*Own, error) {
 	for i := range o.Columns {
 		o.Columns[i] /= float64(len(want)/width) * (mean + tiny)
 	}
-	o.OK = bounds.hold(o)
+	o.OK = limits.hold(o)
 	return o, nil
 }

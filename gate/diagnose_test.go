@@ -65,11 +65,10 @@ const decoded = 4
 
 func diagnose(t *testing.T, device chain) gate.Diagnosis {
 	t.Helper()
-	noise, ok := gate.FormatNoise("cpu-f32")
+	rec, ok := gate.NewRecording("cpu-f32")
 	if !ok {
 		t.Fatal("no noise of cpu-f32")
 	}
-	rec := &gate.Recording{Noise: noise}
 	err := device.forward(func(name string, shape []int, values []float32) error {
 		from := 0 // as a session does it: most rows in a pass, the last ones one by one
 		for _, rows := range append([]int{device.rows - decoded}, slices.Repeat([]int{1}, decoded)...) {
@@ -191,7 +190,7 @@ func TestDiagnosePatterns(t *testing.T) {
 						tc.spoil(values)
 					}
 				}})
-			if len(d.Findings) != 1 || d.OK() || !d.Checked {
+			if len(d.Findings) != 1 || d.Clean || !d.Checked {
 				t.Fatalf("%d findings, want one:\n%v", len(d.Findings), d)
 			}
 			f := d.Findings[0]
@@ -257,10 +256,10 @@ func TestDiagnoseNamesWhatIsNotShown(t *testing.T) {
 // A correct device has no findings. An empty trace is not OK.
 func TestDiagnoseOfARightDevice(t *testing.T) {
 	d := diagnose(t, chain{layers: 2, rows: 8, width: 32})
-	if !d.OK() || d.Taps != 13 || !strings.Contains(d.String(), "no op is wrong") {
+	if !d.Clean || d.Taps != 13 || !strings.Contains(d.String(), "no op is wrong") {
 		t.Errorf("%v", d)
 	}
-	if empty := gate.Diagnose(gate.Trace{}); empty.OK() ||
+	if empty := gate.Diagnose(gate.Trace{}); empty.Clean ||
 		!strings.Contains(empty.String(), "nothing was compared") {
 		t.Errorf("an empty trace: %v", empty)
 	}
@@ -290,16 +289,15 @@ func TestDiagnoseByDrift(t *testing.T) {
 		t.Errorf("%v", d)
 	}
 	trace.Taps = trace.Taps[:10]
-	if d := gate.Diagnose(trace); !d.OK() {
+	if d := gate.Diagnose(trace); !d.Clean {
 		t.Errorf("drift alone is blamed: %v", d)
 	}
 }
 
 // Padding after a row is ignored, and outputs with another layout are skipped and listed.
 func TestRecordingOfPaddedAndPermutedOutputs(t *testing.T) {
-	noise, _ := gate.FormatNoise("cpu-f32")
 	right := chain{layers: 1, rows: 4, width: 8}
-	rec := &gate.Recording{Noise: noise}
+	rec, _ := gate.NewRecording("cpu-f32")
 	err := right.forward(func(name string, shape []int, values []float32) error {
 		switch name {
 		case "layer.0.attn.q":
@@ -321,7 +319,7 @@ func TestRecordingOfPaddedAndPermutedOutputs(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := gate.Diagnose(trace)
-	if !d.OK() || d.Taps != 6 || !slices.Equal(d.Skipped, []string{"layer.0.attn.core"}) ||
+	if !d.Clean || d.Taps != 6 || !slices.Equal(d.Skipped, []string{"layer.0.attn.core"}) ||
 		!strings.Contains(d.String(), "not compared") {
 		t.Errorf("%v", d)
 	}
@@ -329,14 +327,13 @@ func TestRecordingOfPaddedAndPermutedOutputs(t *testing.T) {
 
 // A recording that cannot be compared is an error.
 func TestRecordingRefuses(t *testing.T) {
-	noise, _ := gate.FormatNoise("cpu-f32")
 	right := chain{layers: 1, rows: 4, width: 8}
-	empty := &gate.Recording{Noise: noise}
+	empty, _ := gate.NewRecording("cpu-f32")
 	if _, err := empty.Trace(right.forward); err == nil ||
 		!strings.Contains(err.Error(), "no output") {
 		t.Errorf("nothing recorded: %v", err)
 	}
-	short := &gate.Recording{Noise: noise}
+	short, _ := gate.NewRecording("cpu-f32")
 	if err := (chain{layers: 1, rows: 3, width: 8}).forward(short.Tap); err != nil {
 		t.Fatal(err)
 	}
@@ -344,7 +341,7 @@ func TestRecordingRefuses(t *testing.T) {
 		!strings.Contains(err.Error(), "none of the device's 7 outputs") {
 		t.Errorf("fewer rows: %v", err)
 	}
-	whole := &gate.Recording{Noise: noise}
+	whole, _ := gate.NewRecording("cpu-f32")
 	if err := right.forward(whole.Tap); err != nil {
 		t.Fatal(err)
 	}
@@ -361,13 +358,12 @@ func TestRecordingRefuses(t *testing.T) {
 }
 
 // Formats with thresholds have noise too, and others have neither.
-func TestFormatNoise(t *testing.T) {
+func TestNewRecording(t *testing.T) {
 	for format, want := range map[string]bool{"cpu-bf16": true, "cpu-f32": true,
 		"cpu-f32-expanded": true, "cpu-bf16-expanded": true, "cpu-bf16-blocks": true, "npu": true,
 		"npu-expanded": false, "npu-blocks": false, "cpu-bf16-blocks-expanded": false, "": false, "f16": false} {
-		if n, ok := gate.FormatNoise(format); ok != want || ok &&
-			(n.Note == "" || n.Format != format || n.Exact.L1 <= 0) {
-			t.Errorf("%q: %v, %+v", format, ok, n)
+		if rec, ok := gate.NewRecording(format); ok != want || ok && rec.Noise() <= 0 {
+			t.Errorf("%q: %v, %v", format, ok, rec.Noise())
 		}
 	}
 }

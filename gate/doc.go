@@ -4,7 +4,7 @@
 // worst elements and rows, and a verdict with its reasons in words.
 //
 //	tol, _ := gate.Published(op.RMSNorm{Rows: 64, Width: 2048, Eps: 1e-5})
-//	rep, err := gate.CheckRows(got, want, 2048, tol)
+//	rep, err := gate.Check(got, want, 2048, tol)
 //	if err != nil { ... }             // an InputError: lengths differ, the tolerance is not valid
 //	if !rep.OK() { fmt.Println(rep) } // the reasons, the metrics, where it is worst
 //

@@ -8,27 +8,15 @@ import (
 // ErrFailed is wrapped by the Err of every failed report.
 var ErrFailed = errors.New("gate: failed")
 
-// ErrTolerance is wrapped by the errors of [Tolerance.Validate] and [Thresholds.Validate].
-var ErrTolerance = errors.New("not a tolerance")
-
 // InputError reports an argument that a gate cannot work with: lengths that differ, a missing
 // scorer, a reference that is NaN, bounds that would prove nothing. It is the caller's mistake. A
 // device that fails returns its own error instead, and wrong numbers are reasons in a report.
 type InputError struct {
 	Field  string // the argument or field: "got", "device", "Rtol"
 	Reason string // what is wrong with it and what is expected
-	Err    error  // ErrTolerance for bounds; nil otherwise
 }
 
-func (e *InputError) Error() string {
-	if e.Err != nil {
-		return "gate: " + e.Err.Error() + ": " + e.Field + " " + e.Reason
-	}
-	return "gate: " + e.Field + ": " + e.Reason
-}
-
-// Unwrap returns e.Err.
-func (e *InputError) Unwrap() error { return e.Err }
+func (e *InputError) Error() string { return "gate: " + e.Field + ": " + e.Reason }
 
 func badInput(field, format string, args ...any) error {
 	return &InputError{Field: field, Reason: fmt.Sprintf(format, args...)}

@@ -8,14 +8,14 @@ import (
 )
 
 // An output that is uniformly doubled correlates perfectly with the reference, and fails.
-func ExampleCheckRows() {
+func ExampleCheck() {
 	want := []float32{1, -2, 3, -4, 5, -6}
 	got := []float32{2, -4, 6, -8, 10, -12}
 	tol, ok := gate.Published(op.RMSNorm{Rows: 2, Width: 3, Eps: 1e-5})
 	if !ok {
 		return
 	}
-	rep, err := gate.CheckRows(got, want, 3, tol)
+	rep, err := gate.Check(got, want, 3, tol)
 	if err != nil { // lengths differ, or the reference or the tolerance is no use
 		fmt.Println(err)
 		return

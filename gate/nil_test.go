@@ -48,8 +48,7 @@ func TestNilArguments(t *testing.T) {
 				other)
 			return err
 		},
-		"NLL":               func() error { _, err := gate.NLL(ctx, nil, ids); return err },
-		"AfterPrompt.Score": func() error { return gate.AfterPrompt{}.Score(ctx, ids, emit) },
+		"AfterPrompt.Score": func() error { return gate.AfterPrompt(nil, nil).Score(ctx, ids, emit) },
 		"Recorded.Score": func() error {
 			return gate.Recorded{IDs: ids, Logits: make([]float32, 6)}.Score(ctx, ids, nil)
 		},
@@ -75,7 +74,7 @@ func TestNilArguments(t *testing.T) {
 
 // A nil emit runs the steps for the state alone, as a Stepper's Score does.
 func TestAfterPromptWithoutEmit(t *testing.T) {
-	b := gate.AfterPrompt{Stepper: stepper{newToy("")}, Prompt: []int32{1, 2}}
+	b := gate.AfterPrompt(stepper{newToy("")}, []int32{1, 2})
 	if err := b.Score(context.Background(), []int32{3, 4}, nil); err != nil {
 		t.Error(err)
 	}

@@ -113,12 +113,11 @@ func published(key string, width int) Tolerance {
 // on numerical gates.
 func Paper(abs, rel, pearson float64, note string) (Tolerance, error) {
 	if !(abs > 0 && rel > 0 && pearson > 0) {
-		return Tolerance{}, &InputError{Field: "Paper", Err: ErrTolerance,
-			Reason: fmt.Sprintf("needs three bounds above 0, got absolute %g, relative %g, Pearson %g", abs,
-				rel, pearson)}
+		return Tolerance{}, badInput("Paper",
+			"absolute %g, relative %g, Pearson %g: want three bounds above 0", abs, rel, pearson)
 	}
 	t := Tolerance{Mismatches: 1, MaxAbs: abs, MeanRelL1: rel, Pearson: pearson, Note: note}
-	return t, t.Validate()
+	return t, t.validate()
 }
 
 // movesData reports whether an op only moves data.

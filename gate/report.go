@@ -10,13 +10,14 @@ import (
 
 // Report is the result of a comparison.
 type Report struct {
-	Name      string // of what was compared, for people; may be empty
-	Reasons   []Reason
+	Verdict
 	Tolerance Tolerance
 	Metrics   Metrics
 	Worst     []Worst // the elements with the largest errors, worst first, at most 8
 	WorstRows []Row   // the rows with the largest mean relative L1, worst first, at most 8
-	Sample    []Point // pairs at regular intervals, for plots
+
+	// Sample has pairs at regular intervals, for plots.
+	Sample struct{ Got, Want []float64 }
 }
 
 // Worst is an element with a large error.
@@ -34,41 +35,11 @@ type Row struct {
 	NonFinite         int
 }
 
-// Point is a pair of values.
-type Point struct{ Got, Want float64 }
-
-// OK reports whether every condition holds. The zero Report is not OK.
-func (r Report) OK() bool { return len(r.Reasons) == 0 && r.Metrics.Count > 0 }
-
-// Err returns nil if r is OK, and otherwise an error with the reasons that wraps [ErrFailed].
-func (r Report) Err() error { return failure(r.Name, r.OK(), r.Reasons) }
-
-func failure(name string, ok bool, reasons []Reason) error {
-	if ok {
-		return nil
-	}
-	if name != "" {
-		name += ": "
-	}
-	return fmt.Errorf("%w: %s%s", ErrFailed, name, sentences(reasons))
-}
-
-func sentences(reasons []Reason) string {
-	if len(reasons) == 0 {
-		return "nothing was compared"
-	}
-	list := make([]string, len(reasons))
-	for i, r := range reasons {
-		list[i] = r.Text
-	}
-	return strings.Join(list, "; ")
-}
-
 // String returns the report as a table: verdict, reasons, metrics with their bounds, and where it
 // is worst.
 func (r Report) String() string {
 	var b strings.Builder
-	verdict(&b, r.Name, r.OK(), r.Reasons)
+	r.head(&b)
 	m, t := r.Metrics, r.Tolerance
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	line := func(name, value, bound string) { fmt.Fprintf(w, "  %s\t%s\t%s\n", name, value, bound) }
@@ -86,16 +57,16 @@ func (r Report) String() string {
 		line("outside bound", fmt.Sprintf("%d (%.3g %%)", m.MismatchCount, 100*m.Mismatches),
 			fmt.Sprintf("at most %.3g %% outside %g + %g*|want|", 100*t.Mismatches, t.Atol, t.Rtol))
 	}
-	line(MaxAbs, fmt.Sprintf("%.4g", m.MaxAbs), most(t.MaxAbs))
-	line(MaxRel, fmt.Sprintf("%.4g", m.MaxRel), most(t.MaxRel))
+	line(metricMaxAbs, fmt.Sprintf("%.4g", m.MaxAbs), most(t.MaxAbs))
+	line(metricMaxRel, fmt.Sprintf("%.4g", m.MaxRel), most(t.MaxRel))
 	line(MeanRelL1, fmt.Sprintf("%.4g", m.MeanRelL1), most(t.MeanRelL1))
-	line(RelL2, fmt.Sprintf("%.4g", m.RelL2), most(t.RelL2))
-	line(Peak, fmt.Sprintf("%.4g", m.Peak), most(t.Peak))
-	line(WorstRow, fmt.Sprintf("%.4g", m.MaxRowL1), most(t.MaxRowL1))
-	line(Pearson, fmt.Sprintf("%.7g", m.Pearson), least(t.Pearson))
-	line(Cosine, fmt.Sprintf("%.7g", m.Cosine), least(t.Cosine))
-	line(WorstCosine, fmt.Sprintf("%.7g", m.MinRowCosine), least(t.MinRowCosine))
-	line(SignalNoise, fmt.Sprintf("%.1f dB", m.SQNR), at("at least", t.SQNR, "%.1f dB"))
+	line(metricRelL2, fmt.Sprintf("%.4g", m.RelL2), most(t.RelL2))
+	line(metricPeak, fmt.Sprintf("%.4g", m.Peak), most(t.Peak))
+	line(metricWorstRow, fmt.Sprintf("%.4g", m.MaxRowL1), most(t.MaxRowL1))
+	line(metricPearson, fmt.Sprintf("%.7g", m.Pearson), least(t.Pearson))
+	line(metricCosine, fmt.Sprintf("%.7g", m.Cosine), least(t.Cosine))
+	line(metricWorstCosine, fmt.Sprintf("%.7g", m.MinRowCosine), least(t.MinRowCosine))
+	line(metricSQNR, fmt.Sprintf("%.1f dB", m.SQNR), at("at least", t.SQNR, "%.1f dB"))
 	flush(w)
 	if t.Note != "" {
 		fmt.Fprintf(&b, "  tolerance: %s\n", t.Note)
@@ -120,25 +91,6 @@ func (r Report) String() string {
 		flush(w)
 	}
 	return trimLines(b.String())
-}
-
-// verdict writes the first lines of a report.
-func verdict(b *strings.Builder, name string, ok bool, reasons []Reason) {
-	word := "PASS"
-	if !ok {
-		word = "FAIL"
-	}
-	fmt.Fprintf(b, "%s", word)
-	if name != "" {
-		fmt.Fprintf(b, " %s", name)
-	}
-	b.WriteByte('\n')
-	for _, r := range reasons {
-		fmt.Fprintf(b, "  %s\n", r.Text)
-	}
-	if !ok && len(reasons) == 0 {
-		fmt.Fprintf(b, "  %s\n", sentences(nil))
-	}
 }
 
 // trimLines removes the trailing blanks of a table.

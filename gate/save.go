@@ -10,13 +10,13 @@ import (
 	"github.com/npukit/npukit/internal/atomicfile"
 )
 
-// Picture is a report that can be drawn, such as those of gate/plot.
-type Picture interface {
+// picture is a report that can be drawn, such as those of gate/plot.
+type picture interface {
 	WritePNG(w io.Writer) error
 }
 
 // Save writes a report to dir, which it creates if needed: name.txt for people, name.json for
-// programs and, if the report is a [Picture], name.png. Each file is written atomically and
+// programs and, if the report has a method WritePNG(io.Writer) error, name.png. Each file is written atomically and
 // replaces an older one. If the picture cannot be drawn, Save returns its error after writing the
 // other two files.
 func Save(dir, name string, report fmt.Stringer) error {
@@ -38,7 +38,7 @@ func Save(dir, name string, report fmt.Stringer) error {
 	if err == nil {
 		err = atomicfile.Write(path+".json", append(data, '\n'))
 	}
-	if p, ok := report.(Picture); ok && err == nil {
+	if p, ok := report.(picture); ok && err == nil {
 		err = atomicfile.WriteTo(path+".png", p.WritePNG)
 	}
 	if err != nil {

@@ -26,26 +26,28 @@ type Stepper interface {
 	Step(ctx context.Context, id int32) (logits []float32, err error)
 }
 
-// AfterPrompt is a Scorer of ids that follow a prompt. The prompt is prefilled as in generation,
-// without its logits, and each id after it is decoded in a step of its own. It tests a long prefill
-// that Score would split into chunks whose logits fit into memory.
-type AfterPrompt struct {
-	Stepper
-	Prompt []int32
+// AfterPrompt returns a Scorer of ids that follow a prompt. The prompt is prefilled as in
+// generation, without its logits, and each id after it is decoded in a step of its own. Position 0
+// is that of the first id after the prompt. It tests a long prefill that Score would split into
+// chunks whose logits fit into memory.
+func AfterPrompt(s Stepper, prompt []int32) Scorer { return afterPrompt{s, prompt} }
+
+type afterPrompt struct {
+	stepper Stepper
+	prompt  []int32
 }
 
-// Score prefills the prompt and steps through ids. Position 0 is that of the first id after the
-// prompt. Emit may be nil.
-func (a AfterPrompt) Score(ctx context.Context, ids []int32,
+// Score prefills the prompt and steps through ids. Emit may be nil.
+func (a afterPrompt) Score(ctx context.Context, ids []int32,
 	emit func(pos int, logits []float32) error) error {
-	if a.Stepper == nil {
-		return badInput("AfterPrompt.Stepper", "the Stepper is nil")
+	if a.stepper == nil {
+		return badInput("s", "the Stepper is nil")
 	}
-	if err := a.Stepper.Score(ctx, a.Prompt, nil); err != nil {
+	if err := a.stepper.Score(ctx, a.prompt, nil); err != nil {
 		return err
 	}
 	for pos, id := range ids {
-		logits, err := a.Step(ctx, id)
+		logits, err := a.stepper.Step(ctx, id)
 		if err != nil {
 			return err
 		}

@@ -72,7 +72,7 @@ func TestSmolLM2IsWithinTheThresholdsOfItsFormat(t *testing.T) {
 			}
 			r.Name = "SmolLM2-135M-Instruct Q4_1, " + format + " against the oracle"
 			t.Logf("%v  all positions agree in %.2f %%, mean relative L1 of logits %.3g", r,
-				100*float64(r.AgreedAll)/float64(r.Positions), r.MeanRelL1)
+				100*float64(r.AgreedAll)/float64(r.Judged), r.MeanRelL1)
 			if !r.OK() {
 				t.Error(r.Err())
 			}

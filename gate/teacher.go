@@ -15,12 +15,10 @@ import (
 
 // LogitsReport is the result of [Teacher].
 type LogitsReport struct {
-	Name       string
-	Text       string // what the ids are, for people; may be empty
-	Reasons    []Reason
+	Verdict           // Judged counts positions
+	Text       string // describes the ids, for people; may be empty
 	Thresholds Thresholds
 
-	Positions int
 	NonFinite int // logits of the device that are NaN or infinite
 
 	// KL(reference || device) of the next-token distributions, in nats, over positions.
@@ -92,7 +90,7 @@ func Teacher(ctx context.Context, device, reference Scorer, ids []int32,
 		if err != nil {
 			return fmt.Errorf("gate: position %d: %w", pos, err)
 		}
-		r.Positions++
+		r.Judged++
 		r.NonFinite += d.nonFinite
 		absD, absE = absD+d.absD, absE+d.absE
 		r.KL, r.Cosine = append(r.KL, d.kl), append(r.Cosine, d.cosine)
@@ -137,46 +135,12 @@ func Teacher(ctx context.Context, device, reference Scorer, ids []int32,
 		r.NLLChange, r.NLLChangeError, r.NLLDistance = stats.Change(diff, r.Want.Mean)
 	}
 	r.Reasons = t.Judge(Summary{
-		Positions: r.Positions, NonFinite: r.NonFinite, Compared: r.Positions,
+		Positions: r.Judged, NonFinite: r.NonFinite, Compared: r.Judged,
 		KLMean: r.KLMean, KLP90: r.KLP90, KLMax: r.KLMax, KLMaxAt: r.KLMaxAt,
 		Decided: r.Decided, Agreed: r.Agreed, Want: r.Want, Got: r.Got,
 		NLLChange: r.NLLChange, NLLChangeError: r.NLLChangeError, NLLDistance: r.NLLDistance,
 	})
 	return r, nil
-}
-
-// NLL returns the mean negative log-likelihood of ids under a scorer, of every id except the first,
-// with its standard error. It needs two ids or more.
-func NLL(ctx context.Context, s Scorer, ids []int32) (Likelihood, error) {
-	if err := needScorer("scorer", s); err != nil {
-		return Likelihood{}, err
-	}
-	if err := needIDs(ids, 2); err != nil {
-		return Likelihood{}, err
-	}
-	var list []float64
-	pos := 0
-	for logits, err := range positions(ctx, s, ids) {
-		if err != nil {
-			return Likelihood{}, err
-		}
-		pos++
-		if pos == len(ids) {
-			break
-		}
-		id := int(ids[pos])
-		if id < 0 || id >= len(logits) {
-			return Likelihood{}, badInput("ids", "id %d at position %d is outside the vocabulary of %d", id,
-				pos, len(logits))
-		}
-		nll := stats.LogSumExp(logits) - float64(logits[id])
-		if math.IsNaN(nll) || math.IsInf(nll, 0) {
-			return Likelihood{}, fmt.Errorf("gate: the likelihood of position %d is not finite: the "+
-				"logits before it are not", pos)
-		}
-		list = append(list, nll)
-	}
-	return likelihoodOf(list), nil
 }
 
 // likelihoodOf summarizes negative log-likelihoods.
@@ -264,12 +228,6 @@ func topK(x []float32, k int) []int {
 	return top
 }
 
-// OK reports whether every condition holds.
-func (r LogitsReport) OK() bool { return len(r.Reasons) == 0 && r.Positions > 0 }
-
-// Err returns nil if r is OK, and otherwise an error with the reasons that wraps [ErrFailed].
-func (r LogitsReport) Err() error { return failure(r.Name, r.OK(), r.Reasons) }
-
 // Top1 returns the share of decided positions that agree; 1 if none is decided.
 func (r LogitsReport) Top1() float64 {
 	if r.Decided == 0 {
@@ -281,10 +239,10 @@ func (r LogitsReport) Top1() float64 {
 // String returns the report as a table.
 func (r LogitsReport) String() string {
 	var b strings.Builder
-	verdict(&b, r.Name, r.OK(), r.Reasons)
+	r.head(&b)
 	t := r.Thresholds
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "  positions\t%d\t%s\n", r.Positions, r.Text)
+	fmt.Fprintf(w, "  positions\t%d\t%s\n", r.Judged, r.Text)
 	fmt.Fprintf(w, "  mean KL\t%.3g nats\tat most %.3g\n", r.KLMean, t.KLMean)
 	fmt.Fprintf(w, "  p90 KL\t%.3g nats\tat most %.3g\n", r.KLP90, t.KLP90)
 	fmt.Fprintf(w, "  max KL\t%.3g nats\tat position %d\n", r.KLMax, r.KLMaxAt)
@@ -333,7 +291,7 @@ func (r LogitsReport) MarshalJSON() ([]byte, error) {
 		KL             []*float64     `json:"kl"`
 		Cosine         []*float64     `json:"cosine"`
 	}{
-		r.Name, r.Text, r.OK(), append([]Reason{}, r.Reasons...), r.Thresholds, r.Positions, r.NonFinite,
+		r.Name, r.Text, r.OK(), append([]Reason{}, r.Reasons...), r.Thresholds, r.Judged, r.NonFinite,
 		r.KLMean, r.KLP90, r.KLMax, r.KLMaxAt, r.Decided, r.Top1(),
 		append([]Disagreement{}, r.Mismatched...), r.Got, r.Want,
 		r.NLLChange, r.NLLChangeError, r.NLLDistance, r.MeanRelL1, numbers(r.KL), numbers(r.Cosine),

@@ -27,12 +27,9 @@ type Thresholds struct {
 // where the reference is certain has 6 nats, rounding has hundredths.
 const uselessKL = 1
 
-// Validate returns an [InputError] that wraps [ErrTolerance] if t proves nothing. KLMean, KLP90 and
+// Validate returns an [InputError] if t proves nothing. KLMean, KLP90 and
 // NLL must all be set: top-1 agreement alone does not detect scaled logits.
 func (t Thresholds) Validate() error {
-	refuse := func(field, format string, args ...any) error {
-		return &InputError{Field: field, Reason: fmt.Sprintf(format, args...), Err: ErrTolerance}
-	}
 	for _, b := range []struct {
 		name  string
 		v     float64
@@ -40,17 +37,17 @@ func (t Thresholds) Validate() error {
 	}{{"KLMean", t.KLMean, uselessKL}, {"KLP90", t.KLP90, uselessKL}, {"Top1", t.Top1, 1}, {"NLL",
 		t.NLL, 0.5}} {
 		if !(b.v > 0 && b.v <= b.limit) {
-			return refuse(b.name, "is %v, want more than 0 and at most %v", b.v, b.limit)
+			return badInput(b.name, "%v, want more than 0 and at most %v", b.v, b.limit)
 		}
 	}
 	switch {
 	case !(t.KLMax >= 0) || math.IsInf(t.KLMax, 0):
-		return refuse("KLMax", "is %v, want a finite number >= 0", t.KLMax)
+		return badInput("KLMax", "%v, want a finite number >= 0", t.KLMax)
 	case !(t.Tie >= 0 && t.Tie <= 1):
-		return refuse("Tie", "is %v, want 0 to 1: beyond one standard deviation nearly every position "+
+		return badInput("Tie", "%v, want 0 to 1: beyond one standard deviation nearly every position "+
 			"is a tie", t.Tie)
 	case strings.TrimSpace(t.Note) == "":
-		return refuse("Note", "is empty: state where the thresholds came from")
+		return badInput("Note", "empty: state where the thresholds came from")
 	}
 	return nil
 }
@@ -110,18 +107,18 @@ func (t Thresholds) judgeKL(s Summary, fail func(metric, format string, args ...
 		fail(MeanKL, "mean KL is %.4g nats, want at most %.4g", s.KLMean, t.KLMean)
 	}
 	if !(s.KLP90 <= t.KLP90) {
-		fail(P90KL, "p90 KL is %.4g nats, want at most %.4g", s.KLP90, t.KLP90)
+		fail(metricP90KL, "p90 KL is %.4g nats, want at most %.4g", s.KLP90, t.KLP90)
 	}
 	if t.KLMax > 0 && !(s.KLMax <= t.KLMax) {
-		fail(MaxKL, "max KL is %.4g nats at position %d, want at most %.4g", s.KLMax, s.KLMaxAt, t.KLMax)
+		fail(metricMaxKL, "max KL is %.4g nats at position %d, want at most %.4g", s.KLMax, s.KLMaxAt, t.KLMax)
 	}
 	if s.Decided > 0 && !(float64(s.Agreed) >= t.Top1*float64(s.Decided)) {
-		fail(Top1, "top-1 agrees at %d of %d positions that are not ties (%.2f %%), want at least "+
+		fail(metricTop1, "top-1 agrees at %d of %d positions that are not ties (%.2f %%), want at least "+
 			"%.4g %%",
 			s.Agreed, s.Decided, 100*float64(s.Agreed)/float64(s.Decided), 100*t.Top1)
 	}
 	if float64(s.Decided) < minDecided*float64(s.Positions) && s.NonFinite == 0 {
-		fail(Top1, "only %d of %d positions are not ties, too few for top-1: use another text or a "+
+		fail(metricTop1, "only %d of %d positions are not ties, too few for top-1: use another text or a "+
 			"smaller Tie",
 			s.Decided, s.Positions)
 	}
@@ -134,7 +131,7 @@ func (t Thresholds) judgeNLL(s Summary, fail func(metric, format string, args ..
 		return
 	}
 	if !(s.Want.Mean > 0) {
-		fail(NLLShift, "mean NLL of the reference is %v, want more than 0", s.Want.Mean)
+		fail(metricNLL, "mean NLL of the reference is %v, want more than 0", s.Want.Mean)
 		return
 	}
 	// Two standard errors, but no more than the number format explains: a wrong device has large
@@ -142,12 +139,12 @@ func (t Thresholds) judgeNLL(s Summary, fail func(metric, format string, args ..
 	spread := nllSpread * math.Sqrt(2*t.KLMean)
 	allowed := 2 * min(s.NLLChangeError, spread/math.Sqrt(float64(n))/s.Want.Mean)
 	if limit := t.NLL + allowed; !(math.Abs(s.NLLChange) <= limit) {
-		fail(NLLShift, "mean NLL is %.5f, the reference's %.5f: %+.3f %%, want within %.3f %% "+
+		fail(metricNLL, "mean NLL is %.5f, the reference's %.5f: %+.3f %%, want within %.3f %% "+
 			"(%.3g %% and %.2g %% for two standard errors)",
 			s.Got.Mean, s.Want.Mean, 100*s.NLLChange, 100*limit, 100*t.NLL, 100*allowed)
 	}
 	if n >= minTokens && !(s.NLLDistance <= spread) {
-		fail(NLLShift, "NLL of a token is off by %.4g nats on average, want at most %.4g", s.NLLDistance,
+		fail(metricNLL, "NLL of a token is off by %.4g nats on average, want at most %.4g", s.NLLDistance,
 			spread)
 	}
 }

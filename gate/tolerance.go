@@ -11,7 +11,7 @@ import (
 //
 // The element-wise bound |got-want| <= Atol + Rtol*|want| applies to all elements except a share of
 // Mismatches; the zero value requires equality. Mismatches = 1 disables it, and then one of
-// MeanRelL1, RelL2 and Peak must be set. Every other bound is off if it is 0.
+// MeanRelL1, metricRelL2 and Peak must be set. Every other bound is off if it is 0.
 type Tolerance struct {
 	Atol       float64 `json:"atol"`
 	Rtol       float64 `json:"rtol"`       // below 1
@@ -44,27 +44,24 @@ type Tolerance struct {
 // upstream is 0.05 %; a tenth is far above rounding and far below what a broken kernel gets right.
 const maxMismatches = 0.1
 
-// Validate returns an [InputError] that wraps [ErrTolerance] if t proves nothing: if it has no
-// bound on the size of errors that an output of zeros would exceed, if a bound is not a finite
-// number >= 0, or if Note is empty.
-func (t Tolerance) Validate() error {
-	refuse := func(field, format string, args ...any) error {
-		return &InputError{Field: field, Reason: fmt.Sprintf(format, args...), Err: ErrTolerance}
-	}
+// validate returns an [InputError] if t proves nothing: if it has no bound on the size of errors
+// that an output of zeros would exceed, if a bound is not a finite number >= 0, or if Note is
+// empty.
+func (t Tolerance) validate() error {
 	for _, b := range t.bounds() {
 		if v := *b.at; math.IsNaN(v) || math.IsInf(v, 0) || v < 0 {
-			return refuse(b.name, "is %v, want a finite number >= 0", v)
+			return badInput(b.name, "%v, want a finite number >= 0", v)
 		}
 	}
 	if strings.TrimSpace(t.Note) == "" {
-		return refuse("Note", "is empty: state where the numbers came from")
+		return badInput("Note", "empty: state where the numbers came from")
 	}
 	if t.Rtol >= 1 {
-		return refuse("Rtol", "is %v, want less than 1: an output of zeros has a relative error of 1",
+		return badInput("Rtol", "%v, want less than 1: an output of zeros has a relative error of 1",
 			t.Rtol)
 	}
 	if t.Mismatches > maxMismatches && t.Mismatches != 1 {
-		return refuse("Mismatches", "is %v, want at most %v, or 1 to disable the element-wise bound",
+		return badInput("Mismatches", "%v, want at most %v, or 1 to disable the element-wise bound",
 			t.Mismatches, maxMismatches)
 	}
 	for _, b := range []struct {
@@ -72,11 +69,11 @@ func (t Tolerance) Validate() error {
 		v    float64
 	}{{"Pearson", t.Pearson}, {"Cosine", t.Cosine}, {"MinRowCosine", t.MinRowCosine}} {
 		if b.v > 1 {
-			return refuse(b.name, "is %v, want at most 1", b.v)
+			return badInput(b.name, "%v, want at most 1", b.v)
 		}
 	}
 	if t.Mismatches == 1 && !t.scaleFree() {
-		return refuse("MeanRelL1, RelL2 or Peak", "must be set below 1 (Peak below 1 - Rtol) if the "+
+		return badInput("MeanRelL1, RelL2 or Peak", "must be set below 1 (Peak below 1 - Rtol) if the "+
 			"element-wise bound is "+
 			"disabled; correlation and cosine cannot tell an output from its double")
 	}
@@ -104,35 +101,33 @@ func (t *Tolerance) bounds() []bound {
 	}
 }
 
-// Reason is one condition that does not hold.
-type Reason struct {
-	Metric string `json:"metric"` // a metric constant, such as [MeanRelL1]
-	Text   string `json:"text"`   // a sentence for people
-}
-
-// Names of metrics in reasons and tables.
+// Metrics that programs look for in reasons.
 const (
-	NonFinite   = "non-finite"
-	Elements    = "element-wise"
-	Blind       = "blind bound"
-	MaxAbs      = "max abs"
-	MaxRel      = "max rel"
-	MeanRelL1   = "mean relative L1"
-	RelL2       = "relative L2"
-	Peak        = "peak error"
-	WorstRow    = "worst row"
-	Pearson     = "Pearson"
-	Cosine      = "cosine"
-	WorstCosine = "worst row's cosine"
-	SignalNoise = "SQNR"
-	MeanKL      = "mean KL"
-	P90KL       = "p90 KL"
-	MaxKL       = "max KL"
-	Top1        = "top-1"
-	NLLShift    = "NLL"
-	TwoWayTop   = "two-way top-k"
-	Repeats     = "determinism"
-	Distinct    = "distinct prompts"
+	NonFinite = "non-finite"
+	MeanRelL1 = "mean relative L1"
+	MeanKL    = "mean KL"
+	Repeats   = "determinism"
+)
+
+// Metrics that only appear in reports.
+const (
+	metricElements    = "element-wise"
+	metricBlind       = "blind bound"
+	metricMaxAbs      = "max abs"
+	metricMaxRel      = "max rel"
+	metricRelL2       = "relative L2"
+	metricPeak        = "peak error"
+	metricWorstRow    = "worst row"
+	metricPearson     = "Pearson"
+	metricCosine      = "cosine"
+	metricWorstCosine = "worst row's cosine"
+	metricSQNR        = "SQNR"
+	metricP90KL       = "p90 KL"
+	metricMaxKL       = "max KL"
+	metricTop1        = "top-1"
+	metricNLL         = "NLL"
+	metricTwoWayTop   = "two-way top-k"
+	metricDistinct    = "distinct prompts"
 )
 
 // minRowWidth is the number of elements from which a row is held to MaxRowL1: a short row near zero
@@ -153,11 +148,11 @@ func (t Tolerance) judge(m Metrics, zerosOutside int) []Reason {
 	if t.Mismatches < 1 {
 		switch zeros := float64(zerosOutside) / float64(m.Count); {
 		case m.Mismatches > t.Mismatches:
-			fail(Elements, "%d of %d elements (%.3g %%) are outside |got-want| <= %g + %g*|want|, "+
+			fail(metricElements, "%d of %d elements (%.3g %%) are outside |got-want| <= %g + %g*|want|, "+
 				"at most %.3g %% may be",
 				m.MismatchCount, m.Count, 100*m.Mismatches, t.Atol, t.Rtol, 100*t.Mismatches)
 		case zeros <= t.Mismatches && m.RMS > 0 && !t.scaleFree():
-			fail(Blind, "an output of zeros would be within %g + %g*|want| too (the reference's root mean "+
+			fail(metricBlind, "an output of zeros would be within %g + %g*|want| too (the reference's root mean "+
 				"square is %.3g): set MeanRelL1 or Peak, which are scale-free", t.Atol, t.Rtol, m.RMS)
 		}
 	}
@@ -170,12 +165,12 @@ func (t Tolerance) judge(m Metrics, zerosOutside int) []Reason {
 		got, bound float64
 		unit       string
 	}{
-		{MaxAbs, m.MaxAbs, t.MaxAbs, ""},
-		{MaxRel, m.MaxRel, t.MaxRel, ""},
+		{metricMaxAbs, m.MaxAbs, t.MaxAbs, ""},
+		{metricMaxRel, m.MaxRel, t.MaxRel, ""},
 		{MeanRelL1, m.MeanRelL1, t.MeanRelL1, ""},
-		{RelL2, m.RelL2, t.RelL2, ""},
-		{Peak, m.Peak, t.Peak, " times the reference's root mean square (beyond the relative part)"},
-		{WorstRow, m.MaxRowL1, rowBound, " mean relative L1"},
+		{metricRelL2, m.RelL2, t.RelL2, ""},
+		{metricPeak, m.Peak, t.Peak, " times the reference's root mean square (beyond the relative part)"},
+		{metricWorstRow, m.MaxRowL1, rowBound, " mean relative L1"},
 	} {
 		if c.bound > 0 && !(c.got <= c.bound) {
 			fail(c.metric, "%s is %.4g%s, want at most %.4g", c.metric, c.got, c.unit, c.bound)
@@ -185,10 +180,10 @@ func (t Tolerance) judge(m Metrics, zerosOutside int) []Reason {
 		metric     string
 		got, bound float64
 	}{
-		{Pearson, m.Pearson, t.Pearson},
-		{Cosine, m.Cosine, t.Cosine},
-		{WorstCosine, m.MinRowCosine, t.MinRowCosine},
-		{SignalNoise, m.SQNR, t.SQNR},
+		{metricPearson, m.Pearson, t.Pearson},
+		{metricCosine, m.Cosine, t.Cosine},
+		{metricWorstCosine, m.MinRowCosine, t.MinRowCosine},
+		{metricSQNR, m.SQNR, t.SQNR},
 	} {
 		// A metric that the reference leaves undefined is NaN and holds.
 		if c.bound > 0 && c.got < c.bound {

@@ -12,14 +12,14 @@ import (
 
 func TestTolerancesThatProveNothingAreRefused(t *testing.T) {
 	for want, tol := range map[string]gate.Tolerance{
-		"Note is empty":            {Atol: 1},
-		"Atol is -1":               {Atol: -1, Note: "n"},
-		"Atol is +Inf":             {Atol: math.Inf(1), Note: "n"},
-		"MeanRelL1 is NaN":         {MeanRelL1: math.NaN(), Note: "n"},
-		"Rtol is 1, want less":     {Rtol: 1, Note: "n"},
-		"Mismatches is 0.5":        {Mismatches: 0.5, Note: "n"},
-		"Mismatches is 2":          {Mismatches: 2, Note: "n"},
-		"Pearson is 1.5":           {Pearson: 1.5, Note: "n"},
+		"Note: empty":              {Atol: 1},
+		"Atol: -1":                 {Atol: -1, Note: "n"},
+		"Atol: +Inf":             {Atol: math.Inf(1), Note: "n"},
+		"MeanRelL1: NaN":           {MeanRelL1: math.NaN(), Note: "n"},
+		"Rtol: 1, want less":     {Rtol: 1, Note: "n"},
+		"Mismatches: 0.5":          {Mismatches: 0.5, Note: "n"},
+		"Mismatches: 2":            {Mismatches: 2, Note: "n"},
+		"Pearson: 1.5":             {Pearson: 1.5, Note: "n"},
 		"MeanRelL1, RelL2 or Peak": {Mismatches: 1, Pearson: 0.999, Note: "correlation alone"},
 		"cannot tell an output from its": {Mismatches: 1, Cosine: 0.999, MinRowCosine: 0.99,
 			Note: "cosine alone"},
@@ -27,10 +27,10 @@ func TestTolerancesThatProveNothingAreRefused(t *testing.T) {
 			Note: "bounds that zeros meet"},
 		"the element-wise bound is disabled": {Mismatches: 1, MaxAbs: 1e30,
 			Note: "an absolute bound that may be any size"},
-		"not a tolerance: Note is empty:": {Atol: 1, Note: "  "},
+		"gate: Note: empty:": {Atol: 1, Note: "  "},
 	} {
 		var input *gate.InputError
-		if err := tol.Validate(); !errors.Is(err, gate.ErrTolerance) || !errors.As(err, &input) ||
+		if err := tol.Validate(); !errors.As(err, &input) ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: error %v, want one about %q", tol, err, want)
 		}
@@ -58,12 +58,12 @@ func TestNoToleranceAcceptsZerosOrTheDouble(t *testing.T) {
 	}
 	for _, tol := range wide {
 		for name, got := range map[string][]float32{"zeros": zeros, "double": double} {
-			if r, err := gate.CheckRows(got, want, 40, tol); err != nil || r.OK() {
+			if r, err := gate.Check(got, want, 40, tol); err != nil || r.OK() {
 				t.Errorf("%s pass %+v: %v", name, tol, err)
 			}
 		}
 	}
-	r, err := gate.Check(want, want, wide[0])
+	r, err := gate.Check(want, want, len(want), wide[0])
 	if err != nil || r.OK() || r.Reasons[0].Metric != gate.Blind {
 		t.Errorf("a bound of 1e30 proves something: %v\n%v", err, r)
 	}
@@ -104,10 +104,11 @@ func TestPublishedTolerancesAreSound(t *testing.T) {
 
 // All three bounds of the paper's gate must hold.
 func TestPaperNeedsAllThree(t *testing.T) {
-	if _, err := gate.Paper(1, 0, 0.99, "n"); !errors.Is(err, gate.ErrTolerance) {
+	var input *gate.InputError
+	if _, err := gate.Paper(1, 0, 0.99, "n"); !errors.As(err, &input) {
 		t.Error("two bounds are enough, it says")
 	}
-	if _, err := gate.Paper(1, 0.1, 0.99, ""); !errors.Is(err, gate.ErrTolerance) {
+	if _, err := gate.Paper(1, 0.1, 0.99, ""); !errors.As(err, &input) {
 		t.Error("a gate without provenance")
 	}
 	tol, err := gate.Paper(0.5, 0.1, 0.999, "a test's")
@@ -140,7 +141,7 @@ func TestPaperNeedsAllThree(t *testing.T) {
 		for i, v := range want {
 			got[i] = tc.got(i, v)
 		}
-		r, err := gate.Check(got, want, tol)
+		r, err := gate.Check(got, want, len(want), tol)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -31,9 +31,9 @@ type Tap struct {
 	Own *Own
 }
 
-// Observe adds a tap: got and want are both [rows, width], one row per position. It returns the
-// errors of [CheckRows].
-func Observe[G, W Element](t *Trace, name string, got []G, want []W, width int) error {
+// observe adds a tap: got and want are both [rows, width], one row per position. It returns the
+// errors of [Check].
+func observe[G, W Element](t *Trace, name string, got []G, want []W, width int) error {
 	if t == nil {
 		return badInput("t", "the Trace is nil")
 	}

@@ -238,7 +238,7 @@ func staleBuffer(ctx context.Context, e *Env) (bool, string, error) {
 // hiddenByTaps compares the run whose outputs are all read back with the plain run.
 func hiddenByTaps(ctx context.Context, e *Env) (bool, string, error) {
 	d := e.symptom.Diagnosis
-	if d == nil || !d.OK() {
+	if d == nil || !d.Clean {
 		return false, "an op is wrong even when outputs are read back", nil
 	}
 	ids, err := e.bench.IDs(ctx)
@@ -274,7 +274,7 @@ func hiddenByTaps(ctx context.Context, e *Env) (bool, string, error) {
 // wrongOp returns the first finding of the diagnosis.
 func wrongOp(_ context.Context, e *Env) (bool, string, error) {
 	d := e.symptom.Diagnosis
-	if d == nil || d.OK() {
+	if d == nil || d.Clean {
 		return false, "no op is wrong on its own", nil
 	}
 	f := d.Findings[0]

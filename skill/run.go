@@ -270,7 +270,7 @@ func (e *Env) symptomOf(ctx context.Context, g GateResult) (*Symptom, error) {
 	}
 	d := gate.Diagnose(rec.Trace)
 	s.Diagnosis = &d
-	if d.OK() {
+	if d.Clean {
 		s.Pattern = append(s.Pattern, fmt.Sprintf("every op is right when its output is looked at, for the "+
 			"first %d tokens", len(rec.IDs)))
 	}

@@ -255,11 +255,10 @@ const (
 
 // find reopens the model with a tap on every output and finds the first wrong op.
 func (v *verifier) find(ctx context.Context) (err error) {
-	noise, ok := gate.FormatNoise(v.format)
+	rec, ok := gate.NewRecording(v.format)
 	if !ok {
 		return fmt.Errorf("there is no error bound for the number format %s", v.format)
 	}
-	rec := &gate.Recording{Noise: noise}
 	options, err := v.model.options()
 	if err != nil {
 		return err
@@ -298,7 +297,7 @@ func (v *verifier) find(ctx context.Context) (err error) {
 // diagnosis returns the text about the first wrong op and about the limits of a diagnosis.
 func (v *verifier) diagnosis() string {
 	text := v.result.Diagnosis.String()
-	if v.result.Diagnosis.OK() && !v.result.OK {
+	if v.result.Diagnosis.Clean && !v.result.OK {
 		text += "  the gates fail all the same, so that the fault is in what showing every output changes: " +
 			"programs are then dispatched one by one and no\n" +
 			"  buffer is used again within one. Usual causes: a missing sync, a buffer that two programs share, a " +

@@ -68,7 +68,7 @@ func TestVerifySeededDefects(t *testing.T) {
 
 // If the gates fail while every op is right, the text lists the faults that the taps hide.
 func TestVerifyFaultThatTapsHide(t *testing.T) {
-	right := gate.Diagnosis{Name: "m", Taps: 9, Checked: true}
+	right := gate.Diagnosis{Name: "m", Clean: true, Taps: 9, Checked: true}
 	for ok, want := range map[bool]bool{true: false, false: true} {
 		v := &verifier{result: verifyResult{OK: ok, Diagnosis: &right}}
 		if got := strings.Contains(v.diagnosis(), "a missing sync"); got != want {

@@ -39,23 +39,6 @@ func baseFormat(format string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(format, "-expanded"), "-blocks")
 }
 
-// oracleThresholds returns the thresholds for the oracle against a golden file. Both compute in
-// FP32 or better, so the remaining error is that of the stored values.
-func oracleThresholds(q golden.Sequence) gate.Thresholds {
-	t := gate.Thresholds{
-		Format: "oracle", KLMean: 1e-8, KLP90: 1e-8, KLMax: 1e-7, Top1: 0.999, Tie: 0.01, NLL: 1e-5,
-		Note: "the oracle against Hugging Face in float64 on five tiny models: KL mean at most 2e-12, NLL " +
-			"within 1e-8; wider because a golden file may be made in float32 and from a deeper model",
-	}
-	if q.Logits == nil {
-		t.KLMean, t.KLP90, t.KLMax, t.NLL = 1e-5, 1e-5, 1e-4, 1e-4
-		t.Note = "the oracle against Hugging Face in float32 on SmolLM2-135M, stored with five digits, " +
-			"which alone cause a KL of about 1e-6: KL mean at most 3e-7, NLL within 1e-5; wider because " +
-			"other models are deeper"
-	}
-	return t
-}
-
 // againstOracle runs the gates without a golden file.
 func (v *verifier) againstOracle(ctx context.Context, m *model.Model, s *model.Session) error {
 	ids, prompts, err := v.material(ctx, m)
@@ -203,17 +186,37 @@ func (v *verifier) fits(m *model.Model) error {
 	return nil
 }
 
+// firstIDs returns the first n ids of a sequence with their outputs. A shorter sequence is returned
+// whole; otherwise the greedy continuation is dropped.
+func firstIDs(s golden.Sequence, n int) golden.Sequence {
+	if n >= len(s.IDs) {
+		return s
+	}
+	n = max(0, n)
+	cut := golden.Sequence{
+		Name: s.Name, Place: s.Place, IDs: s.IDs[:n], Logits: s.Logits[:n*s.Vocab()],
+		Top: s.Top[:min(n, len(s.Top))], NLL: s.NLL[:min(max(0, n-1), len(s.NLL))],
+	}
+	if len(s.Hidden) > 0 {
+		cut.Hidden = map[string][]float32{}
+		for tap, h := range s.Hidden {
+			cut.Hidden[tap] = h[:n*(len(h)/len(s.IDs))]
+		}
+	}
+	return cut
+}
+
 // againstGolden compares both the device and the oracle with each sequence of the golden file.
 func (v *verifier) againstGolden(ctx context.Context, m *model.Model, s *model.Session) error {
 	var longest tail
 	for _, q := range v.file.Sequences {
 		whole := q
-		q = q.First(min(v.positions, m.Context()))
+		q = firstIDs(q, min(v.positions, m.Context()))
 		if len(q.IDs) > len(v.ids) {
 			v.ids = q.IDs
 		}
 		ref := tail{Scorer: v.ref.NewState()}
-		if err := v.stored(ctx, "oracle", &ref, q, oracleThresholds(q)); err != nil {
+		if err := v.stored(ctx, "oracle", &ref, q, golden.OracleThresholds(&q)); err != nil {
 			return err
 		}
 		if len(ref.prompt) > len(longest.prompt) {
@@ -334,7 +337,7 @@ func (v *verifier) prompt(ctx context.Context, s *model.Session, ref *tail) erro
 		return nil
 	}
 	done := v.app.progress(fmt.Sprintf("a prompt of %s", output.Count(len(ref.prompt), "id")))
-	r, err := gate.Teacher(ctx, gate.AfterPrompt{Stepper: s, Prompt: ref.prompt}, ref.last, ref.last.IDs, v.tol)
+	r, err := gate.Teacher(ctx, gate.AfterPrompt(s, ref.prompt), ref.last, ref.last.IDs, v.tol)
 	done()
 	if err != nil {
 		return err

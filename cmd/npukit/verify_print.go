@@ -129,11 +129,11 @@ func figuresOf(r verifyReport) string {
 		return strings.Join(parts, ", ")
 	case gate.GreedyReport:
 		if !r.Diverged {
-			return fmt.Sprintf("all %d tokens equal", r.Wanted)
+			return fmt.Sprintf("all %d tokens equal", r.Judged)
 		}
-		return fmt.Sprintf("the first %d of %d tokens equal", len(r.Tokens), r.Wanted)
+		return fmt.Sprintf("the first %d of %d tokens equal", len(r.Tokens), r.Judged)
 	case gate.DeterminismReport:
-		return output.Count(r.Positions, "position") + " again"
+		return output.Count(r.Judged, "position") + " again"
 	}
 	return ""
 }

@@ -44,7 +44,7 @@ func TestKernel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		report, err := gate.CheckRows(got, want, n, tolerance)
+		report, err := gate.Check(got, want, n, tolerance)
 		if err != nil || !report.OK() {
 			t.Errorf("%d rows: %v\n%v", rows, err, report)
 		}
@@ -83,7 +83,7 @@ func TestKernelCanFail(t *testing.T) {
 		},
 	} {
 		got := run(t, &Device{Kernel: kernel}, rows, x, weight, w)
-		if report, err := gate.CheckRows(got, want, n, tolerance); err != nil || report.OK() {
+		if report, err := gate.Check(got, want, n, tolerance); err != nil || report.OK() {
 			t.Errorf("a kernel with a bug passes: %s (%v)", name, err)
 		}
 	}

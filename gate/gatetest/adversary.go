@@ -13,12 +13,12 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// Names of gates in [Adversary.Meant] and in tables.
+// Names of gates in [Adversary.Meant].
 const (
-	GateKernel      = "kernel"                // CheckKernel
-	GateLogits      = "teacher-forced logits" // gate.Teacher
-	GateGreedy      = "greedy tokens"         // gate.Greedy
-	GateDeterminism = "determinism"           // gate.Determinism
+	gateKernel      = "kernel"
+	gateLogits      = "teacher-forced logits"
+	gateGreedy      = "greedy tokens"
+	gateDeterminism = "determinism"
 )
 
 // Adversary is a device with one fault and otherwise correct. A gate that does not catch the
@@ -27,9 +27,11 @@ type Adversary struct {
 	Name string `json:"name"`
 	Does string `json:"does"` // what is wrong, in words
 
-	// Meant maps each gate that must catch it to the metric that must be among the reasons.
+	// Meant maps each gate that must catch it to the metric that must be among the reasons. Gates are
+	// "kernel" (CheckKernel), "teacher-forced logits" (gate.Teacher), "greedy tokens" (gate.Greedy)
+	// and "determinism" (gate.Determinism).
 	Meant map[string]string `json:"meant"`
-	// Probes are the kernels on which [GateKernel] must catch it; none if only whole models show
+	// Probes are the kernels on which [CheckKernel] must catch it; none if only whole models show
 	// it.
 	Probes []Probe `json:"-"`
 
@@ -47,7 +49,7 @@ type Probe struct {
 // own state. Find returns the tolerance that noise must exceed; nil means [Default].
 //
 // If dev is nil, or a is not from [Adversaries] or [Forgetful], every call of the result returns an
-// [OptionsError].
+// [gate.InputError].
 func (a Adversary) Wrap(dev npu.Device, find Tolerances) npu.Device {
 	if err := needDevice(dev); err != nil {
 		return failing{err}
@@ -67,7 +69,7 @@ func (a Adversary) Wrap(dev npu.Device, find Tolerances) npu.Device {
 // others to every launch that they name.
 func Adversaries() []Adversary {
 	both := func(metric, model string) map[string]string {
-		return map[string]string{GateKernel: metric, GateLogits: model}
+		return map[string]string{gateKernel: metric, gateLogits: model}
 	}
 	const rows = 5
 	any := []Probe{
@@ -112,8 +114,8 @@ func Adversaries() []Adversary {
 		},
 		{
 			Name: "stale", Does: "the result is that of the previous call", Probes: any,
-			Meant: map[string]string{GateKernel: gate.MeanRelL1,
-				GateDeterminism: gate.Repeats}, faults: stale,
+			Meant: map[string]string{gateKernel: gate.MeanRelL1,
+				gateDeterminism: gate.Repeats}, faults: stale,
 		},
 		{
 			Name: "a NaN", Does: "one element of the result is NaN", Probes: any, Meant: both(gate.NonFinite,
@@ -138,7 +140,7 @@ func Adversaries() []Adversary {
 		},
 		{
 			Name: "a layer dropped", Does: "layer 1 returns its " +
-				"input", Meant: map[string]string{GateLogits: gate.MeanKL}, faults: layerDropped,
+				"input", Meant: map[string]string{gateLogits: gate.MeanKL}, faults: layerDropped,
 		},
 		{
 			Name: "previous token's KV", Does: "attention sees the keys and values of earlier tokens " +
@@ -163,7 +165,7 @@ func Forgetful(from int) Adversary {
 	return Adversary{
 		Name: "past forgotten", Does: fmt.Sprintf("from position %d, attention sees the first keys "+
 			"and its own only", from),
-		Meant: map[string]string{GateKernel: gate.MeanRelL1}, Probes: []Probe{{past,
+		Meant: map[string]string{gateKernel: gate.MeanRelL1}, Probes: []Probe{{past,
 			[]Segment{{1, from}}}, {past, []Segment{{3, from + 100}}}},
 		faults: only(readsCache,
 			func(s *fault.Step, run func() error) error {

@@ -18,7 +18,7 @@ func TestEveryAdversaryIsCaughtByTheKernelGate(t *testing.T) {
 		"BF16, published": {Tolerances: gatetest.Published},
 	} {
 		t.Run(name, func(t *testing.T) {
-			list, err := gatetest.CheckAdversaries(t.Context(), dev, opts)
+			list, err := gatetest.CatchByKernels(t.Context(), dev, opts)
 			if err != nil {
 				t.Error(err)
 			}

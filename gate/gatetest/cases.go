@@ -23,26 +23,19 @@ type Case struct {
 	Open bool
 }
 
-// Size selects the cases of a suite.
-type Size uint8
-
-const (
-	// Short has 1, 3 and 64 rows, and matrix products with the models' K but few columns.
-	Short Size = iota
-	// Full adds the models' whole shapes at 1, 64 and 2048 rows with the types of plans, up to what
-	// the oracle computes in a few seconds.
-	Full
-)
-
-// Cases returns the suite: every op of package op over the widths of the supported models and odd
+// cases returns the suite: every op of package op over the widths of the supported models and odd
 // ones; one row and many; 1 to 7 query heads per KV head; positions beyond 4096; several sessions
 // in a run; every type that the ops allow.
-func Cases(size Size) []Case {
+//
+// It has 1, 3 and 64 rows, and matrix products with the models' K but few columns. The full suite
+// adds the models' whole shapes at 1, 64 and 2048 rows with the types of plans, up to a size that
+// takes the oracle a few seconds.
+func cases(full bool) []Case {
 	t := &table{index: map[string]int{}}
 	for _, m := range models() {
 		t.model(m, []int{1, 3, 64}, short)
 	}
-	if size == Full {
+	if full {
 		for _, m := range models() {
 			t.model(m, []int{1, 64, 2048}, whole, asPlans)
 		}

@@ -10,18 +10,18 @@ import (
 	"github.com/npukit/npukit/npu"
 )
 
-// Caught is the outcome of an adversary at a gate.
-type Caught struct {
-	Adversary Adversary     `json:"adversary"`
-	Gate      string        `json:"gate"`
-	On        string        `json:"on"`               // the kernel, or "the model"
-	Reasons   []gate.Reason `json:"reasons"`          // empty if the gate passed it
-	Report    *gate.Report  `json:"report,omitempty"` // nil for a gate of a model
+// caught is the outcome of an adversary at a gate.
+type caught struct {
+	Adversary Adversary
+	Gate      string
+	On        string        // the kernel, or "the model"
+	Reasons   []gate.Reason // empty if the gate passed it
+	Report    *gate.Report  // nil for a gate of a model
 }
 
-// Metrics returns the metrics that failed, in the report's order; none if the gate passed the
+// metrics returns the metrics that failed, in the report's order; none if the gate passed the
 // adversary.
-func (c Caught) Metrics() []string {
+func (c caught) metrics() []string {
 	var list []string
 	for _, r := range c.Reasons {
 		list = append(list, r.Metric)
@@ -29,9 +29,9 @@ func (c Caught) Metrics() []string {
 	return list
 }
 
-// Err returns nil if the adversary was caught by the expected metric, or is not meant for this
+// err returns nil if the adversary was caught by the expected metric, or is not meant for this
 // gate.
-func (c Caught) Err() error {
+func (c caught) err() error {
 	metric, meant := c.Adversary.Meant[c.Gate]
 	if !meant {
 		return nil
@@ -42,7 +42,7 @@ func (c Caught) Err() error {
 		}
 	}
 	outcome := "passes"
-	if m := c.Metrics(); len(m) > 0 {
+	if m := c.metrics(); len(m) > 0 {
 		outcome = "fails by " + strings.Join(m, ", ") + " only"
 	}
 	return fmt.Errorf("gatetest: adversary %q (%s) %s gate %s on %s: want it to fail by %s",
@@ -51,9 +51,14 @@ func (c Caught) Err() error {
 
 // CheckAdversaries proves that [CheckKernel] works on a device: the device passes every probe, and
 // fails it by the expected metric when wrapped in the adversary. The error names the adversaries
-// that were not caught, or what is wrong with the device itself. The list is complete up to the
-// first error of a device.
-func CheckAdversaries(ctx context.Context, dev npu.Device, opts *Options) ([]Caught, error) {
+// that were not caught, or what is wrong with the device itself.
+func CheckAdversaries(ctx context.Context, dev npu.Device, opts *Options) error {
+	_, err := catchByKernels(ctx, dev, opts)
+	return err
+}
+
+// catchByKernels is CheckAdversaries with the outcomes up to the first error of a device.
+func catchByKernels(ctx context.Context, dev npu.Device, opts *Options) ([]caught, error) {
 	if err := needDevice(dev); err != nil {
 		return nil, err
 	}
@@ -68,7 +73,7 @@ func CheckAdversaries(ctx context.Context, dev npu.Device, opts *Options) ([]Cau
 	if o.References == nil {
 		o.References = &References{}
 	}
-	var list []Caught
+	var list []caught
 	var errs []error
 	honest := map[string]bool{}
 	for _, a := range Adversaries() {
@@ -89,9 +94,9 @@ func CheckAdversaries(ctx context.Context, dev npu.Device, opts *Options) ([]Cau
 			if err != nil {
 				return list, fmt.Errorf("gatetest: adversary %q: %w", a.Name, err)
 			}
-			c := Caught{Adversary: a, Gate: GateKernel, On: name, Reasons: r.Reasons, Report: &r}
+			c := caught{Adversary: a, Gate: gateKernel, On: name, Reasons: r.Reasons, Report: &r}
 			list = append(list, c)
-			errs = append(errs, c.Err())
+			errs = append(errs, c.err())
 		}
 	}
 	return list, errors.Join(errs...)

@@ -19,7 +19,7 @@ import (
 // ConformanceOptions selects the cases of a suite and how they are judged. The zero value and nil
 // mean the defaults.
 type ConformanceOptions struct {
-	Size       Size
+	Full       bool                    // adds the models' whole shapes, which takes much longer
 	Ops        []string                // kinds of op, such as "MatMul"; empty means all
 	Only       func(Case) bool         // nil means all cases
 	Tolerances Tolerances              // nil means those of [Default]
@@ -63,7 +63,7 @@ func Conformance(t testing.TB, dev npu.Device, opts *ConformanceOptions) Summary
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.OK() {
+	if s.Err() == nil {
 		t.Log(s)
 	} else {
 		t.Error(s)
@@ -72,7 +72,7 @@ func Conformance(t testing.TB, dev npu.Device, opts *ConformanceOptions) Summary
 }
 
 // CheckConformance runs the suite on a device, several cases at a time. What is wrong with the
-// device is in the summary. The error is an [OptionsError], or that of a context that has ended.
+// device is in the summary. The error is a [gate.InputError], or that of a context that has ended.
 //
 // A case that the device does not load counts as refused, with the device's reason, and is a
 // failure unless the options allow it: a device that refuses everything does not pass. A device
@@ -88,13 +88,13 @@ func CheckConformance(
 	if err := needDevice(dev); err != nil {
 		return Summary{}, err
 	}
-	cases := Cases(o.Size)
-	if err := o.check(cases); err != nil {
+	all := cases(o.Full)
+	if err := o.check(all); err != nil {
 		return Summary{}, err
 	}
 	info := dev.Info()
 	s := Summary{Device: info.Name}
-	for _, c := range cases {
+	for _, c := range all {
 		switch {
 		case len(o.Ops) > 0 && !slices.Contains(o.Ops, c.Op.Kind()):
 		case o.Only != nil && !o.Only(c):
@@ -123,9 +123,6 @@ func CheckConformance(
 
 // check refuses options that select nothing or cannot be applied.
 func (o *ConformanceOptions) check(cases []Case) error {
-	if o.Size > Full {
-		return badOption("Size", "is %d, want Short or Full", o.Size)
-	}
 	var kinds []string
 	for _, c := range cases {
 		if k := c.Op.Kind(); !slices.Contains(kinds, k) {

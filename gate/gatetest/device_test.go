@@ -245,10 +245,10 @@ func TestOptionsThatDoNotGoTogetherAreErrors(t *testing.T) {
 		"no tolerance for RMSNorm": {norm, &gatetest.Options{
 			Tolerances: func(op.Op, dtype.Type) (gate.Tolerance, bool) { return gate.Tolerance{}, false }}},
 	} {
-		var bad *gatetest.OptionsError
+		var bad *gate.InputError
 		if _, err := gatetest.CheckKernel(t.Context(), dev, tc.o, tc.opts); !errors.As(err, &bad) ||
 			!strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want an OptionsError about %q", err, want)
+			t.Errorf("got %v, want an InputError about %q", err, want)
 		}
 	}
 	var refused *gatetest.RefusedError

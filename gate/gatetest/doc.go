@@ -2,7 +2,7 @@
 //
 // One line tests every element of a kernel's result:
 //
-//	gatetest.Kernel(t, dev, op.RMSNorm{Rows: 64, Width: 2048, Eps: 1e-5}, gate.Published)
+//	gatetest.Kernel(t, dev, op.RMSNorm{Rows: 64, Width: 2048, Eps: 1e-5}, nil)
 //
 // One line tests a whole device:
 //

@@ -57,7 +57,7 @@ func TestDocsSayWhatTheGatesDo(t *testing.T) {
 	if raced {
 		t.Skip("under the race detector: the same adversaries run in the tests of the gates")
 	}
-	d := docs{Cases: len(gatetest.Cases(gatetest.Short)), Overrun: "written beyond the end"}
+	d := docs{Cases: len(gatetest.Cases(false)), Overrun: "written beyond the end"}
 	number := func(v float64) string { return fmt.Sprintf("%.3g", v) }
 	note := func(list *[]string, name, text string) {
 		if text = name + ": " + text; !slices.Contains(*list, text) {
@@ -160,7 +160,7 @@ func adversaryRows(t *testing.T) []adversaryRow {
 		}
 		return by
 	}
-	kernels, err := gatetest.CheckAdversaries(t.Context(), dev, nil)
+	kernels, err := gatetest.CatchByKernels(t.Context(), dev, nil)
 	software := collect(kernels, err)
 	cosine := map[string]string{}
 	for _, c := range kernels {
@@ -171,9 +171,9 @@ func adversaryRows(t *testing.T) []adversaryRow {
 			cosine[name] = "fails"
 		}
 	}
-	published := collect(gatetest.CheckAdversaries(t.Context(), dev,
+	published := collect(gatetest.CatchByKernels(t.Context(), dev,
 		&gatetest.Options{Tolerances: gatetest.Published}))
-	models := collect(gatetest.CheckModelAdversaries(t.Context(), dev, tiny(t, dtype.BF16)))
+	models := collect(gatetest.CatchByModel(t.Context(), dev, tiny(t, dtype.BF16)))
 
 	var rows []adversaryRow
 	for _, a := range gatetest.Adversaries() {

@@ -4,20 +4,14 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/npukit/npukit/gate"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/op"
 )
 
-// OptionsError reports an argument or option that cannot be used. Nothing was run.
-type OptionsError struct {
-	Field  string // "dev", "Segments", "Ops"
-	Reason string
-}
-
-func (e *OptionsError) Error() string { return "gatetest: " + e.Field + ": " + e.Reason }
-
+// badOption returns a [gate.InputError] about an argument or option. Nothing was run.
 func badOption(field, format string, args ...any) error {
-	return &OptionsError{Field: field, Reason: fmt.Sprintf(format, args...)}
+	return &gate.InputError{Field: field, Reason: fmt.Sprintf(format, args...)}
 }
 
 // needDevice refuses a missing device.

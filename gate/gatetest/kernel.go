@@ -17,23 +17,10 @@ import (
 const overrun = "written beyond the end"
 
 // Kernel tests a device's kernel for an op against the oracle, every element, and fails the test if
-// the tolerance does not hold. It is [CheckKernel] with default options apart from the tolerance; a
-// nil tolerance means the default one too, see [Default].
+// the tolerance does not hold. It is [CheckKernel] for tests. Nil options mean the defaults:
 //
-//	gatetest.Kernel(t, dev, op.RMSNorm{Rows: 64, Width: 2048, Eps: 1e-5}, gate.Published)
-func Kernel(t testing.TB, dev npu.Device, o op.Op,
-	tolerance func(op.Op) (gate.Tolerance, bool)) gate.Report {
-	t.Helper()
-	if tolerance == nil {
-		return KernelWith(t, dev, o, nil)
-	}
-	return KernelWith(t, dev, o, &Options{
-		Tolerances: func(o op.Op, _ dtype.Type) (gate.Tolerance, bool) { return tolerance(o) },
-	})
-}
-
-// KernelWith is [Kernel] with options.
-func KernelWith(t testing.TB, dev npu.Device, o op.Op, opts *Options) gate.Report {
+//	gatetest.Kernel(t, dev, op.RMSNorm{Rows: 64, Width: 2048, Eps: 1e-5}, nil)
+func Kernel(t testing.TB, dev npu.Device, o op.Op, opts *Options) gate.Report {
 	t.Helper()
 	r, err := CheckKernel(t.Context(), dev, o, opts)
 	if err != nil {
@@ -50,7 +37,7 @@ func KernelWith(t testing.TB, dev npu.Device, o op.Op, opts *Options) gate.Repor
 // stale data, then on those that are judged. Before each run the result, and cache positions that
 // the op must not read, are filled with NaN. Bytes after the result must stay unchanged.
 //
-// Wrong numbers are in the report. The error is an [OptionsError], a [RefusedError], or the
+// Wrong numbers are in the report. The error is a [gate.InputError], a [RefusedError], or the
 // device's own.
 func CheckKernel(ctx context.Context, dev npu.Device, o op.Op, opts *Options) (_ gate.Report,
 	err error) {
@@ -327,11 +314,11 @@ func compare(got []byte, typ dtype.Type, want []float32, width int,
 	tol gate.Tolerance) (gate.Report, error) {
 	switch typ {
 	case dtype.F32:
-		return gate.CheckRows(dtype.Float32s(got), want, width, tol)
+		return gate.Check(dtype.Float32s(got), want, width, tol)
 	case dtype.F16:
-		return gate.CheckRows(dtype.Float16s(got), want, width, tol)
+		return gate.Check(dtype.Float16s(got), want, width, tol)
 	case dtype.BF16:
-		return gate.CheckRows(dtype.BFloat16s(got), want, width, tol)
+		return gate.Check(dtype.BFloat16s(got), want, width, tol)
 	}
 	return gate.Report{}, fmt.Errorf("gatetest: results of type %s cannot be compared", typ)
 }

@@ -3,7 +3,6 @@ package gatetest_test
 import (
 	"testing"
 
-	"github.com/npukit/npukit/gate"
 	"github.com/npukit/npukit/gate/gatetest"
 	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/npu/op"
@@ -25,5 +24,6 @@ func open(t testing.TB, kernels string) *cpu.Device {
 }
 
 func TestKernelTakesThePublishedTolerances(t *testing.T) {
-	gatetest.Kernel(t, open(t, ""), op.RMSNorm{Rows: 64, Width: 2048, Eps: 1e-5}, gate.Published)
+	gatetest.Kernel(t, open(t, ""), op.RMSNorm{Rows: 64, Width: 2048, Eps: 1e-5},
+		&gatetest.Options{Tolerances: gatetest.Published})
 }

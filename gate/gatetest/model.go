@@ -29,14 +29,14 @@ type ModelReport struct {
 	Determinism gate.DeterminismReport `json:"determinism"`
 }
 
-// Reasons returns those of a gate by its name, such as [GateLogits].
-func (r ModelReport) Reasons(name string) []gate.Reason {
+// reasons returns those of a gate by its name, such as gateLogits.
+func (r ModelReport) reasons(name string) []gate.Reason {
 	switch name {
-	case GateLogits:
+	case gateLogits:
 		return r.Logits.Reasons
-	case GateGreedy:
+	case gateGreedy:
 		return r.Greedy.Reasons
-	case GateDeterminism:
+	case gateDeterminism:
 		return r.Determinism.Reasons
 	}
 	return nil
@@ -74,15 +74,15 @@ func CheckModel(ctx context.Context, dev npu.Device, m Model) (ModelReport, erro
 		name string
 		run  func(s gate.Scorer) error
 	}{
-		{GateLogits, func(s gate.Scorer) (err error) {
+		{gateLogits, func(s gate.Scorer) (err error) {
 			r.Logits, err = gate.Teacher(ctx, s, m.Reference, m.IDs, m.Thresholds)
 			return err
 		}},
-		{GateGreedy, func(s gate.Scorer) (err error) {
+		{gateGreedy, func(s gate.Scorer) (err error) {
 			r.Greedy, err = gate.Greedy(ctx, s, m.Reference, m.IDs[:promptLen], tokens, 0)
 			return err
 		}},
-		{GateDeterminism, func(s gate.Scorer) (err error) {
+		{gateDeterminism, func(s gate.Scorer) (err error) {
 			r.Determinism, err = gate.Determinism(ctx, s, m.IDs, other)
 			return err
 		}},
@@ -103,9 +103,15 @@ func CheckModel(ctx context.Context, dev npu.Device, m Model) (ModelReport, erro
 
 // CheckModelAdversaries proves that the model gates work on a device: the model passes all of them,
 // and fails those meant for each adversary when the device is wrapped in it. The model must have
-// biases, a layer 1, and launches named as in package model. The list has every adversary under
-// every model gate; the error names those that were not caught.
-func CheckModelAdversaries(ctx context.Context, dev npu.Device, m Model) ([]Caught, error) {
+// biases, a layer 1, and launches named as in package model. The error names the adversaries that
+// were not caught.
+func CheckModelAdversaries(ctx context.Context, dev npu.Device, m Model) error {
+	_, err := catchByModel(ctx, dev, m)
+	return err
+}
+
+// catchByModel is CheckModelAdversaries with the outcome of every adversary at every model gate.
+func catchByModel(ctx context.Context, dev npu.Device, m Model) ([]caught, error) {
 	honest, err := CheckModel(ctx, dev, m)
 	if err == nil {
 		err = honest.Err()
@@ -113,17 +119,17 @@ func CheckModelAdversaries(ctx context.Context, dev npu.Device, m Model) ([]Caug
 	if err != nil {
 		return nil, fmt.Errorf("gatetest: the device fails without an adversary: %w", err)
 	}
-	var list []Caught
+	var list []caught
 	var errs []error
 	for _, a := range Adversaries() {
 		r, err := CheckModel(ctx, a.Wrap(dev, nil), m)
 		if err != nil {
 			return list, fmt.Errorf("gatetest: adversary %q: %w", a.Name, err)
 		}
-		for _, name := range []string{GateLogits, GateGreedy, GateDeterminism} {
-			c := Caught{Adversary: a, Gate: name, On: "the model", Reasons: r.Reasons(name)}
+		for _, name := range []string{gateLogits, gateGreedy, gateDeterminism} {
+			c := caught{Adversary: a, Gate: name, On: "the model", Reasons: r.reasons(name)}
 			list = append(list, c)
-			errs = append(errs, c.Err())
+			errs = append(errs, c.err())
 		}
 	}
 	return list, errors.Join(errs...)

@@ -76,7 +76,7 @@ func TestEveryAdversaryIsCaughtByTheModelGates(t *testing.T) {
 	}
 	for _, typ := range types {
 		t.Run(typ.String(), func(t *testing.T) {
-			list, err := gatetest.CheckModelAdversaries(t.Context(), dev, tiny(t, typ))
+			list, err := gatetest.CatchByModel(t.Context(), dev, tiny(t, typ))
 			if err != nil {
 				t.Error(err)
 			}

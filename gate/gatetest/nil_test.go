@@ -6,12 +6,13 @@ import (
 	"regexp"
 	"testing"
 
+	"github.com/npukit/npukit/gate"
 	"github.com/npukit/npukit/gate/gatetest"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/op"
 )
 
-// A nil tolerance and nil options mean the defaults.
+// Nil options mean the defaults.
 func TestNilMeansTheDefaults(t *testing.T) {
 	dev, add := open(t, "go"), op.Add{Rows: 4, Width: 8}
 	want, ok := gatetest.Default(dev.Info())(add, 0)
@@ -19,9 +20,9 @@ func TestNilMeansTheDefaults(t *testing.T) {
 		t.Fatalf("a tolerance for no type: %+v", want)
 	}
 	r := gatetest.Kernel(t, dev, add, nil)
-	if same := gatetest.KernelWith(t, dev, add, nil); r.Tolerance != same.Tolerance ||
+	if same := gatetest.Kernel(t, dev, add, &gatetest.Options{}); r.Tolerance != same.Tolerance ||
 		r.Tolerance.Note == "" {
-		t.Errorf("Kernel takes %+v, KernelWith %+v", r.Tolerance, same.Tolerance)
+		t.Errorf("nil options mean %+v, zero options %+v", r.Tolerance, same.Tolerance)
 	}
 	if _, err := gatetest.TimeKernel(t.Context(), dev, add, nil, 1); err != nil {
 		t.Error(err)
@@ -33,7 +34,7 @@ func TestNilMeansTheDefaults(t *testing.T) {
 	}
 }
 
-// Nil where there is no default, and options that select nothing, are OptionsErrors.
+// Nil where there is no default, and options that select nothing, are InputErrors.
 func TestNilAndBadOptions(t *testing.T) {
 	ctx, dev, add := context.Background(), open(t, "go"), op.Add{Rows: 4, Width: 8}
 	conform := func(dev npu.Device, o *gatetest.ConformanceOptions) error {
@@ -47,44 +48,32 @@ func TestNilAndBadOptions(t *testing.T) {
 	for name, call := range map[string]func() error{
 		"CheckKernel, device": func() error { return load(nil) },
 		"CheckKernel, op": func() error {
-			_,
-				err := gatetest.CheckKernel(ctx, dev, nil, nil)
+			_, err := gatetest.CheckKernel(ctx, dev, nil, nil)
 			return err
 		},
 		"TimeKernel, device": func() error {
-			_,
-				err := gatetest.TimeKernel(ctx, nil, add, nil, 1)
+			_, err := gatetest.TimeKernel(ctx, nil, add, nil, 1)
 			return err
 		},
 		"TimeKernel, op": func() error {
-			_,
-				err := gatetest.TimeKernel(ctx, dev, nil, nil, 1)
+			_, err := gatetest.TimeKernel(ctx, dev, nil, nil, 1)
 			return err
 		},
 		"TimeKernel, runs": func() error {
-			_,
-				err := gatetest.TimeKernel(ctx, dev, add, nil, 0)
+			_, err := gatetest.TimeKernel(ctx, dev, add, nil, 0)
 			return err
 		},
-		"CheckAdversaries": func() error {
-			_,
-				err := gatetest.CheckAdversaries(ctx, nil, nil)
-			return err
-		},
+		"CheckAdversaries": func() error { return gatetest.CheckAdversaries(ctx, nil, nil) },
 		"CheckModel, device": func() error {
-			_,
-				err := gatetest.CheckModel(ctx, nil, gatetest.Model{})
+			_, err := gatetest.CheckModel(ctx, nil, gatetest.Model{})
 			return err
 		},
 		"CheckModel, model": func() error {
-			_,
-				err := gatetest.CheckModel(ctx, dev, gatetest.Model{})
+			_, err := gatetest.CheckModel(ctx, dev, gatetest.Model{})
 			return err
 		},
 		"CheckModelAdversaries": func() error {
-			_,
-				err := gatetest.CheckModelAdversaries(ctx, nil, gatetest.Model{})
-			return err
+			return gatetest.CheckModelAdversaries(ctx, nil, gatetest.Model{})
 		},
 		"Wrap, device": func() error {
 			return load(gatetest.Adversaries()[0].Wrap(nil,
@@ -92,10 +81,6 @@ func TestNilAndBadOptions(t *testing.T) {
 		},
 		"Wrap, the zero Adversary": func() error { return load(gatetest.Adversary{}.Wrap(dev, nil)) },
 		"CheckConformance, device": func() error { return conform(nil, nil) },
-		"CheckConformance, Size": func() error {
-			return conform(dev,
-				&gatetest.ConformanceOptions{Size: 7})
-		},
 		"CheckConformance, Ops": func() error {
 			return conform(dev,
 				&gatetest.ConformanceOptions{Ops: []string{"Matmul"}})
@@ -108,9 +93,9 @@ func TestNilAndBadOptions(t *testing.T) {
 			return conform(dev, &gatetest.ConformanceOptions{MayRefuse: may})
 		},
 	} {
-		var bad *gatetest.OptionsError
+		var bad *gate.InputError
 		if err := call(); !errors.As(err, &bad) {
-			t.Errorf("%s: error %v, want an OptionsError", name, err)
+			t.Errorf("%s: error %v, want an InputError", name, err)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 // Summary is the outcome of a conformance suite.
 type Summary struct {
 	Device  string
-	Results []CaseResult // in the order of [Cases]
+	Results []CaseResult // in the order of the suite
 	LeftOut int          // cases of several sessions at once, which the device does not take
 }
 
@@ -132,11 +132,8 @@ func (v verdict) String() string {
 	return b.String()
 }
 
-// OK reports whether every case is right or allowed to be refused, and at least one was compared.
-func (s Summary) OK() bool { return s.verdict().OK }
-
-// Err returns nil if s is OK, and otherwise an error with the text of s that wraps
-// [gate.ErrFailed].
+// Err returns nil if at least one case was compared and every case is right or allowed to be
+// refused, and otherwise an error with the text of s that wraps [gate.ErrFailed].
 func (s Summary) Err() error {
 	if v := s.verdict(); !v.OK {
 		return fmt.Errorf("%w: %v", gate.ErrFailed, v)

@@ -3,7 +3,6 @@ package gatetest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -18,13 +17,6 @@ type Timing struct {
 	Median time.Duration `json:"median_ns"`
 	FLOPs  float64       `json:"flops"` // of one run
 	Bytes  float64       `json:"bytes"` // minimum that one run moves
-}
-
-// String returns the timing on one line, with the rates at the median.
-func (t Timing) String() string {
-	s := t.Median.Seconds()
-	return fmt.Sprintf("%d runs: min %v, median %v (%.3g GFLOP/s, %.3g GB/s)", t.Runs, t.Min, t.Median,
-		t.FLOPs/s/1e9, t.Bytes/s/1e9)
 }
 
 // maxTimed bounds the runs of a timing.

@@ -11,19 +11,20 @@ import (
 )
 
 // Tolerances returns the tolerance for an op whose results are stored as out, and whether there is
-// one. [gate.CPU], [Published] and [Software] are such functions.
+// one. [gate.CPU] and [Published] are such functions.
 type Tolerances func(o op.Op, out dtype.Type) (gate.Tolerance, bool)
 
 // Published is [gate.Published] for any type of result.
 func Published(o op.Op, _ dtype.Type) (gate.Tolerance, bool) { return gate.Published(o) }
 
 // Default returns the tolerances that a device is held to by default: the published ones for a
-// device with an array, whose number formats are coarse, and [Software] for every other.
+// device with an array, whose number formats are coarse, and [gate.CPU], for the shapes of the
+// conformance suite, for every other.
 func Default(info npu.Info) Tolerances {
 	if info.Array != "" {
 		return Published
 	}
-	return Software
+	return software
 }
 
 // larger has the largest errors over the conformance suite, stored as FP32, if they exceed the
@@ -39,8 +40,8 @@ var larger = map[string]struct{ row, peak float64 }{
 	"SiLUMul":   {4.7e-8, 1.1e-6},
 }
 
-// Software is [gate.CPU] for the shapes of the conformance suite.
-func Software(o op.Op, out dtype.Type) (gate.Tolerance, bool) {
+// software is [gate.CPU] for the shapes of the conformance suite.
+func software(o op.Op, out dtype.Type) (gate.Tolerance, bool) {
 	t, ok := gate.CPU(o, out)
 	if !ok {
 		return t, false

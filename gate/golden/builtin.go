@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// BuiltInPrefix begins the paths of golden files that this package carries, in the place of files
+// builtInPrefix begins the paths of golden files that this package carries, in the place of files
 // on the disk: [Read] takes them.
-const BuiltInPrefix = "builtin:"
+const builtInPrefix = "builtin:"
 
 // builtIn is a golden file in this package. It is for the checkpoint of one SHA-256, over the
 // names, types, shapes and bytes of all tensors in their order.
@@ -36,22 +36,22 @@ func builtIns() []builtIn {
 func BuiltIn(weights string) string {
 	for _, b := range builtIns() {
 		if b.weights == weights {
-			return BuiltInPrefix + b.name
+			return builtInPrefix + b.name
 		}
 	}
 	return ""
 }
 
 // IsBuiltIn reports whether a path names a golden file of this package.
-func IsBuiltIn(path string) bool { return strings.HasPrefix(path, BuiltInPrefix) }
+func IsBuiltIn(path string) bool { return strings.HasPrefix(path, builtInPrefix) }
 
 func builtInData(path string) ([]byte, error) {
 	var names []string
 	for _, b := range builtIns() {
-		if BuiltInPrefix+b.name == path {
+		if builtInPrefix+b.name == path {
 			return b.data, nil
 		}
-		names = append(names, BuiltInPrefix+b.name)
+		names = append(names, builtInPrefix+b.name)
 	}
 	return nil, fmt.Errorf("there is no %s: there is %s", path, strings.Join(names, ", "))
 }

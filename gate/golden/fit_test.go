@@ -80,7 +80,7 @@ func TestBuiltIn(t *testing.T) {
 	if on, err := golden.Read(original); err != nil || on.Sum != g.Sum || len(g.Sum) != 64 {
 		t.Errorf("sums %q and %q, %v", on.Sum, g.Sum, err)
 	}
-	if _, err := golden.Read(golden.BuiltInPrefix + "none"); err == nil || !strings.Contains(err.Error(), path) {
+	if _, err := golden.Read("builtin:none"); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("%v, want an error that names what there is", err)
 	}
 }

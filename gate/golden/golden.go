@@ -2,7 +2,7 @@
 // computed for a model. The oracle is checked against them, and devices against both.
 //
 //	g, err := golden.Read("golden.safetensors")
-//	if err != nil { ... }                                  // a FormatError names what is wrong
+//	if err != nil { ... }                                  // a formatError names what is wrong
 //	s := g.Sequences[0]
 //	record, ok := s.Record()                               // logits of every position, as a gate.Scorer
 //	rep, err := gate.Teacher(ctx, session, record, s.IDs, thresholds)
@@ -69,23 +69,12 @@ type Top struct {
 	LogSumExp float64
 }
 
-// FormatError reports a file that is not a golden file, or one whose content is inconsistent.
-type FormatError struct {
-	Path string
-	Err  error
-}
-
-func (e *FormatError) Error() string { return fmt.Sprintf("golden: %s: %v", e.Path, e.Err) }
-
-// Unwrap returns e.Err.
-func (e *FormatError) Unwrap() error { return e.Err }
-
 // maxFile bounds the size of a file: 8 GiB hold the logits of 14,000 positions of the largest
 // vocabulary.
 const maxFile = 8 << 30
 
 // Read reads a golden file of either format, detected from its content, or one that [BuiltIn]
-// names. It returns a [FormatError] for bad content.
+// names. It returns a [formatError] for bad content.
 func Read(path string) (*File, error) {
 	read := func(path string) ([]byte, error) { return readfile.Regular(path, maxFile) }
 	if IsBuiltIn(path) {
@@ -100,7 +89,7 @@ func Read(path string) (*File, error) {
 	}
 	f, err := parse(data)
 	if err != nil {
-		return nil, &FormatError{path, err}
+		return nil, fmt.Errorf("golden: %s: %w", path, err)
 	}
 	sum := sha256.Sum256(data)
 	f.Path, f.Sum = path, hex.EncodeToString(sum[:])
@@ -235,25 +224,6 @@ func (t Top) check() error {
 
 // Vocab returns the number of logits per position; 0 if none are stored.
 func (s *Sequence) Vocab() int { return len(s.Logits) / max(1, len(s.IDs)) }
-
-// First returns the sequence's first n ids with their outputs, without the continuation.
-func (s Sequence) First(n int) Sequence {
-	if n >= len(s.IDs) {
-		return s
-	}
-	n = max(0, n)
-	cut := Sequence{
-		Name: s.Name, Place: s.Place, IDs: s.IDs[:n], Logits: s.Logits[:n*s.Vocab()],
-		Top: s.Top[:min(n, len(s.Top))], NLL: s.NLL[:min(max(0, n-1), len(s.NLL))],
-	}
-	if len(s.Hidden) > 0 {
-		cut.Hidden = map[string][]float32{}
-		for tap, h := range s.Hidden {
-			cut.Hidden[tap] = h[:n*(len(h)/len(s.IDs))]
-		}
-	}
-	return cut
-}
 
 // Record returns the stored logits as a scorer, and whether there are any.
 func (s *Sequence) Record() (gate.Recorded, bool) {

@@ -44,16 +44,20 @@ func TestReadSafetensors(t *testing.T) {
 			}
 		}
 		record, ok := s.Record()
-		l, err := gate.NLL(context.Background(), record, s.IDs)
-		if err != nil || !ok {
-			t.Fatal(ok, err)
+		if !ok {
+			t.Fatalf("%s: no logits", name)
+		}
+		tol, _ := gate.FormatThresholds("npu")
+		r, err := gate.Teacher(context.Background(), record, record, s.IDs, tol)
+		if err != nil {
+			t.Fatal(err)
 		}
 		sum := 0.0
 		for _, v := range s.NLL {
 			sum += v
 		}
-		if mean := sum / float64(len(s.NLL)); math.Abs(l.Mean-mean) > 1e-9 {
-			t.Errorf("%s: mean NLL %v, the gate says %v", name, mean, l.Mean)
+		if mean := sum / float64(len(s.NLL)); math.Abs(r.Want.Mean-mean) > 1e-9 {
+			t.Errorf("%s: mean NLL %v, the gate reports %v", name, mean, r.Want.Mean)
 		}
 	}
 }
@@ -283,9 +287,9 @@ func TestJudge(t *testing.T) {
 		// softmax does not see it
 		{"shifted by a constant", scorer{{5, 8, 6, 4}, {2, 0, 1, 1.5}, {1, 1, 4, 0}}, nil},
 		{"doubled", scorer{{0, 6, 2, -2}, {4, 0, 2, 3}, {2, 2, 8, 0}},
-			[]string{gate.MeanKL, gate.P90KL, gate.NLLShift}},
+			[]string{gate.MeanKL, "p90 KL", "NLL"}},
 		{"two ids swapped", scorer{{0, 3, 1, -1}, {1.5, 0, 1, 2}, {1, 1, 4, 0}},
-			[]string{gate.MeanKL, gate.P90KL, gate.Top1, gate.NLLShift, gate.NLLShift}},
+			[]string{gate.MeanKL, "p90 KL", "top-1", "NLL", "NLL"}},
 		{"NaN", scorer{{0, 3, 1, -1}, {2, nan, 1, 1.5}, {1, 1, 4, 0}}, []string{gate.NonFinite}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -316,7 +320,7 @@ func TestJudge(t *testing.T) {
 	}
 	same := golden.Sequence{Name: "likelihoods alone", IDs: []int32{1, 1, 1},
 		NLL: []float64{lse([]float32{0, 3}) - 3, lse([]float32{0, 3}) - 3}}
-	for value, metric := range map[float32]string{3: "", 2: gate.NLLShift, 4: gate.NLLShift} {
+	for value, metric := range map[float32]string{3: "", 2: "NLL", 4: "NLL"} {
 		row := []float32{0, value}
 		r, err := golden.Judge(context.Background(), scorer{row, row, row}, same, thresholds)
 		if err != nil || r.OK() != (metric == "") || metric != "" && r.Reasons[0].Metric != metric {
@@ -361,7 +365,7 @@ func TestJudgeUniform(t *testing.T) {
 		}
 		for _, q := range []golden.Sequence{s, sure} {
 			r, err := golden.Judge(context.Background(), device, q, th)
-			if err != nil || r.OK() || r.Reasons[0].Metric != gate.NLLShift {
+			if err != nil || r.OK() || r.Reasons[0].Metric != "NLL" {
 				t.Errorf("%s, %s: %v, %v", format, q.Name, r, err)
 			}
 		}
@@ -385,10 +389,10 @@ func TestJudgeIsTeachers(t *testing.T) {
 		caught     string
 	}{
 		"one position": {base, []float32{6, 9, 1, 0}, func(pos int) bool { return pos == 20 },
-			gate.MaxKL},
+			"max KL"},
 		"an eighth of them": {base, []float32{6, 9, 1, 0}, func(pos int) bool { return pos%8 == 0 },
-			gate.P90KL},
-		"nothing is decided": {tie, tie, func(int) bool { return false }, gate.Top1},
+			"p90 KL"},
+		"nothing is decided": {tie, tie, func(int) bool { return false }, "top-1"},
 	} {
 		s := golden.Sequence{Name: name}
 		var device scorer

@@ -13,12 +13,10 @@ import (
 
 // Report is the result of [Judge].
 type Report struct {
-	Name       string
-	Reasons    []gate.Reason
-	Thresholds gate.Thresholds
+	gate.Verdict // Judged counts positions
+	Thresholds   gate.Thresholds
 
-	Positions int
-	NonFinite int
+	NonFinite int // logits of the device that are NaN or infinite
 
 	// Of the ids, if the reference's likelihoods are stored.
 	Want, Got                 gate.Likelihood
@@ -50,13 +48,13 @@ func Judge(ctx context.Context, device gate.Scorer, s Sequence, t gate.Threshold
 		return Report{}, &gate.InputError{Field: "s",
 			Reason: fmt.Sprintf("sequence %q stores neither likelihoods nor top logits", s.Name)}
 	}
-	r := Report{Name: s.Name, Thresholds: t}
+	r := Report{Verdict: gate.Verdict{Name: s.Name}, Thresholds: t}
 	var got, want, diff, kl []float64
 	err := device.Score(ctx, s.IDs, func(pos int, logits []float32) error {
-		if pos != r.Positions || pos >= len(s.IDs) {
-			return fmt.Errorf("golden: Score emitted position %d, want %d", pos, r.Positions)
+		if pos != r.Judged || pos >= len(s.IDs) {
+			return fmt.Errorf("golden: Score emitted position %d, want %d", pos, r.Judged)
 		}
-		r.Positions++
+		r.Judged++
 		bad := 0
 		for _, v := range logits {
 			if x := float64(v); math.IsNaN(x) || math.IsInf(x, 0) {
@@ -96,8 +94,8 @@ func Judge(ctx context.Context, device gate.Scorer, s Sequence, t gate.Threshold
 	switch {
 	case err != nil:
 		return Report{}, err
-	case r.Positions != len(s.IDs):
-		return Report{}, fmt.Errorf("golden: Score emitted %d positions of %d", r.Positions, len(s.IDs))
+	case r.Judged != len(s.IDs):
+		return Report{}, fmt.Errorf("golden: Score emitted %d positions of %d", r.Judged, len(s.IDs))
 	}
 	r.Got, r.Want, r.Compared = likelihoodOf(got), likelihoodOf(want), len(kl)
 	if r.Want.Mean > 0 {
@@ -105,7 +103,7 @@ func Judge(ctx context.Context, device gate.Scorer, s Sequence, t gate.Threshold
 	}
 	r.KLMean, r.KLP90, r.KLMax, r.KLMaxAt = stats.KL(kl)
 	r.Reasons = t.Judge(gate.Summary{
-		Positions: r.Positions, NonFinite: r.NonFinite, Compared: r.Compared,
+		Positions: r.Judged, NonFinite: r.NonFinite, Compared: r.Compared,
 		KLMean: r.KLMean, KLP90: r.KLP90, KLMax: r.KLMax, KLMaxAt: r.KLMaxAt,
 		Decided: r.Decided, Agreed: r.Agreed, Want: r.Want, Got: r.Got,
 		NLLChange: r.NLLChange, NLLChangeError: r.NLLChangeError, NLLDistance: r.NLLDistance,
@@ -140,21 +138,6 @@ func coarseKL(top Top, logits []float32, lse float64) (float64, error) {
 	return max(0, sum), nil
 }
 
-// OK reports whether every condition holds.
-func (r Report) OK() bool { return len(r.Reasons) == 0 && r.Positions > 0 }
-
-// Err returns nil if r is OK, and otherwise an error with the reasons that wraps [gate.ErrFailed].
-func (r Report) Err() error {
-	if r.OK() {
-		return nil
-	}
-	list := make([]string, len(r.Reasons))
-	for i, reason := range r.Reasons {
-		list[i] = reason.Text
-	}
-	return fmt.Errorf("%w: %s: %s", gate.ErrFailed, r.Name, strings.Join(list, "; "))
-}
-
 // String returns the report for people.
 func (r Report) String() string {
 	var b strings.Builder
@@ -166,7 +149,7 @@ func (r Report) String() string {
 	for _, reason := range r.Reasons {
 		fmt.Fprintf(&b, "  %s\n", reason.Text)
 	}
-	fmt.Fprintf(&b, "  %d positions\n", r.Positions)
+	fmt.Fprintf(&b, "  %d positions\n", r.Judged)
 	if r.Want.Tokens > 0 {
 		fmt.Fprintf(&b, "  NLL %.5f, reference %.5f ± %.2g: %+.4f %% ± %.2g %%, within %.4g %% and "+
 			"two standard errors\n",
@@ -203,7 +186,7 @@ func (r Report) MarshalJSON() ([]byte, error) {
 		Decided        int             `json:"decided"`
 		Agreed         int             `json:"agreed"`
 	}{
-		r.Name, r.OK(), append([]gate.Reason{}, r.Reasons...), r.Thresholds, r.Positions, r.NonFinite,
+		r.Name, r.OK(), append([]gate.Reason{}, r.Reasons...), r.Thresholds, r.Judged, r.NonFinite,
 		r.Got, r.Want, r.NLLChange, r.NLLChangeError, r.NLLDistance,
 		r.Compared, r.KLMean, r.KLP90, r.KLMax, r.KLMaxAt, r.Decided, r.Agreed,
 	})

@@ -24,8 +24,8 @@ import (
 // ErrEmpty is wrapped by the error for a report that has nothing finite to draw.
 var ErrEmpty = errors.New("nothing finite to draw")
 
-// With returns report as a [gate.Picture] if [WritePNG] can draw it, and otherwise report itself.
-// Its text and JSON are those of report.
+// With returns report with a method WritePNG for [gate.Save] if [WritePNG] can draw it, and otherwise
+// report itself. Its text and JSON are those of report.
 func With(report fmt.Stringer) fmt.Stringer {
 	switch report.(type) {
 	case gate.Report, gate.Trace, *gate.Trace, gate.LogitsReport:
@@ -103,17 +103,17 @@ var (
 )
 
 func scatter(r gate.Report) (*plot.Plot, error) {
-	if len(r.Sample) == 0 {
+	if len(r.Sample.Want) == 0 {
 		return nil, ErrEmpty
 	}
 	p := plot.New()
 	p.Title.Text = title(r.Name, r.OK())
 	p.X.Label.Text, p.Y.Label.Text = "want", "got"
-	points := make(plotter.XYs, len(r.Sample))
+	points := make(plotter.XYs, len(r.Sample.Want))
 	low, high := math.Inf(1), math.Inf(-1)
-	for i, s := range r.Sample {
-		points[i] = plotter.XY{X: s.Want, Y: s.Got}
-		low, high = min(low, s.Want), max(high, s.Want)
+	for i, want := range r.Sample.Want {
+		points[i] = plotter.XY{X: want, Y: r.Sample.Got[i]}
+		low, high = min(low, want), max(high, want)
 	}
 	if low == high { // a single value has no diagonal
 		low, high = low-1, high+1

@@ -23,7 +23,7 @@ func check(t *testing.T, n int) gate.Report {
 		want[i] = float32(i) + 1
 		got[i] = want[i] * (1 + 0.01*float32(i%5))
 	}
-	r, err := gate.Check(got, want, gate.Tolerance{MaxRel: 0.1, Rtol: 0.1, Note: "test"})
+	r, err := gate.Check(got, want, len(want), gate.Tolerance{MaxRel: 0.1, Rtol: 0.1, Note: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,15 +33,25 @@ func check(t *testing.T, n int) gate.Report {
 
 func trace(t *testing.T, names ...string) *gate.Trace {
 	t.Helper()
-	tr := &gate.Trace{Name: "trace"}
+	var rec gate.Recording
 	for i, name := range names {
-		want := []float32{1, 2, 3, 4}
-		got := []float32{1, 2, 3, 4 + float32(i)/10}
-		if err := gate.Observe(tr, name, got, want, 2); err != nil {
+		if err := rec.Tap(name, []int{2, 2}, []float32{1, 2, 3, 4 + float32(i)/10}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return tr
+	tr, err := rec.Trace(func(tap gate.TapFunc) error {
+		for _, name := range names {
+			if err := tap(name, []int{2, 2}, []float32{1, 2, 3, 4}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr.Name = "trace"
+	return &tr
 }
 
 // Every report with numbers is drawn, and drawing changes with the data.
@@ -52,8 +62,8 @@ func TestWritePNG(t *testing.T) {
 		"one value": check(t, 1),
 		"trace":     *trace(t, "embed.embed", "layer.0.attn.q", "layer.1.attn.q"),
 		"pointer":   trace(t, "embed.embed", "layer.0.attn.q"),
-		"logits":    gate.LogitsReport{Name: "l", KL: []float64{1e-3, math.NaN(), 0, 2}},
-		"zeros":     gate.LogitsReport{Name: "l", KL: []float64{0, 0}},
+		"logits":    gate.LogitsReport{Verdict: gate.Verdict{Name: "l"}, KL: []float64{1e-3, math.NaN(), 0, 2}},
+		"zeros":     gate.LogitsReport{Verdict: gate.Verdict{Name: "l"}, KL: []float64{0, 0}},
 	} {
 		var b bytes.Buffer
 		if err := plot.WritePNG(&b, report); err != nil {
@@ -100,7 +110,7 @@ func TestNothingToDraw(t *testing.T) {
 func TestWith(t *testing.T) {
 	dir := t.TempDir()
 	for name, report := range map[string]fmt.Stringer{
-		"check": check(t, 500), "trace": trace(t, "embed.embed"), "greedy": gate.GreedyReport{Wanted: 3},
+		"check": check(t, 500), "trace": trace(t, "embed.embed"), "greedy": gate.GreedyReport{Verdict: gate.Verdict{Judged: 3}},
 	} {
 		if err := gate.Save(dir, name, plot.With(report)); err != nil {
 			t.Fatal(err)

@@ -54,11 +54,10 @@ func (bench *Bench) Record(ctx context.Context) (*Recording, []int32, error) {
 	}
 	ids = ids[:min(len(ids), blockPass+blockSteps)]
 	format := p.NumberFormat(bench.Models.Info, bench.Models.Config.DType)
-	noise, ok := gate.FormatNoise(format)
+	rec, ok := gate.NewRecording(format)
 	if !ok {
 		return nil, nil, fmt.Errorf("skill: the error of number format %s is not known", format)
 	}
-	rec := &gate.Recording{Noise: noise}
 	out := &Recording{plan: hash, IDs: ids}
 	tap := func(name string, shape []int, values []float32) error {
 		if name == blockOutput {

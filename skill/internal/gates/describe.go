@@ -44,22 +44,22 @@ func Describe(v Verdict) (line string, figures map[string]float64, bounds string
 		figures = map[string]float64{"kl_mean": r.KLMean, "kl_p90": r.KLP90, "top1": r.Top1(),
 			"nll_change": r.NLLChange}
 		line = fmt.Sprintf("KL mean %.3g, first choices agree at %.2f %%, NLL %+.3f %% over %d positions", r.KLMean,
-			100*r.Top1(), 100*r.NLLChange, r.Positions)
+			100*r.Top1(), 100*r.NLLChange, r.Judged)
 		if r.Text != "" {
 			line += ", ids: " + r.Text
 		}
 		bounds = r.Thresholds.Note
 	case gate.GreedyReport:
-		line = fmt.Sprintf("all %d tokens are equal", r.Wanted)
+		line = fmt.Sprintf("all %d tokens are equal", r.Judged)
 		if r.Diverged {
-			line = fmt.Sprintf("the first %d of %d tokens are equal", len(r.Tokens), r.Wanted)
+			line = fmt.Sprintf("the first %d of %d tokens are equal", len(r.Tokens), r.Judged)
 		}
 		figures = map[string]float64{"equal_tokens": float64(len(r.Tokens))}
 	case gate.DeterminismReport:
-		line = fmt.Sprintf("%d positions scored twice", r.Positions)
+		line = fmt.Sprintf("%d positions scored twice", r.Judged)
 	case golden.Report:
 		figures = map[string]float64{"kl_mean": r.KLMean, "nll_change": r.NLLChange}
-		line = fmt.Sprintf("NLL %+.3f %%, KL mean %.3g over %d positions", 100*r.NLLChange, r.KLMean, r.Positions)
+		line = fmt.Sprintf("NLL %+.3f %%, KL mean %.3g over %d positions", 100*r.NLLChange, r.KLMean, r.Judged)
 		bounds = r.Thresholds.Note
 	case partVerdict:
 		return r.Line, r.Figures, r.Bounds

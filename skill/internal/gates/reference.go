@@ -135,7 +135,7 @@ func checkOracleGolden(ctx context.Context, bench *Bench) (Verdict, error) {
 		if len(q.IDs) > bench.Models.Config.Context {
 			continue // another sequence fits, or the file would have been refused
 		}
-		t := oracleThresholds(q)
+		t := golden.OracleThresholds(&q)
 		if record, ok := q.Record(); ok {
 			if err := bench.take(&c, q.Name+" logits", func() (Verdict, error) {
 				return gate.Teacher(ctx, bench.Oracle.NewState(), record, q.IDs, t)
@@ -169,22 +169,6 @@ func checkOracleGolden(ctx context.Context, bench *Bench) (Verdict, error) {
 	return c, nil
 }
 
-// oracleThresholds returns the bounds of the oracle for a golden sequence. Both compute in FP32 or
-// better; the difference comes from how the file stores its values.
-func oracleThresholds(q golden.Sequence) gate.Thresholds {
-	t := gate.Thresholds{
-		Format: "oracle", KLMean: 1e-8, KLP90: 1e-8, KLMax: 1e-7, Top1: 0.999, Tie: 0.01, NLL: 1e-5,
-		Note: "the oracle against Hugging Face in float64 on five tiny models: KL mean at most 2e-12, NLL within " +
-			"1e-8; wider for files made in float32 and deeper models",
-	}
-	if q.Logits == nil {
-		t.KLMean, t.KLP90, t.KLMax, t.NLL = 1e-5, 1e-5, 1e-4, 1e-4
-		t.Note = "the oracle against Hugging Face in float32 on SmolLM2-135M, stored with five digits, which alone " +
-			"make a KL of some 1e-6: KL mean at most 3e-7"
-	}
-	return t
-}
-
 // LogitsOf returns the logits of all positions, [len(ids), vocab].
 func LogitsOf(ctx context.Context, s gate.Scorer, ids []int32) ([]float32, error) {
 	var all []float32
@@ -216,7 +200,7 @@ func paperRows(name string, got, want []float32, width int, b PaperBounds) (Verd
 	if err != nil {
 		return nil, err
 	}
-	r, err := gate.CheckRows(got, want, width, tol)
+	r, err := gate.Check(got, want, width, tol)
 	r.Name = name
 	return r, err
 }
