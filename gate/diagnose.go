@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Diagnosis names the ops that a device computes wrongly, and what usually causes that.
+// Diagnosis names the ops that a device computes wrongly, and the usual causes.
 type Diagnosis struct {
 	Name  string `json:"name,omitempty"`
 	Clean bool   `json:"ok"`    // taps were compared, and nothing wrong was found
@@ -26,7 +26,7 @@ type Finding struct {
 	Of     int      `json:"of"`     // layers in which it was compared
 	With   []string `json:"with"`   // ops without a tap whose error this may be
 	Where  []string `json:"where"`  // the pattern in words: layers, positions, columns, scale
-	Cause  string   `json:"cause"`  // what usually causes this pattern
+	Cause  string   `json:"cause"`  // the usual cause of this pattern
 
 	Error    float64 `json:"error"`    // mean relative L1 of the first wrong launch; its own if known
 	Explains float64 `json:"explains"` // the part that the number format explains

@@ -10,7 +10,7 @@ import (
 // oracle have this form.
 type TapFunc = func(name string, shape []int, values []float32) error
 
-// Recording stores what a device's taps show along a sequence, for comparison with a reference.
+// Recording stores the outputs of a device's taps along a sequence, for comparison with a reference.
 // Passes follow one another: the rows of a prompt, then those of each step, are appended per tap.
 // The zero Recording is empty and ready to use; it attributes no error to rounding. See
 // [NewRecording].
@@ -66,8 +66,8 @@ func (r *Recording) matrix(name string, rows, width int) ([]float32, bool) {
 	return m, len(m) == rows*width
 }
 
-// Own is the error of one op: the device's output compared with what the reference computes from
-// the device's own inputs.
+// Own is the error of one op: the device's output compared with the reference's for the device's
+// own inputs.
 type Own struct {
 	Metrics Metrics
 	OK      bool    // the error is within the bounds of the number format, or unknown

@@ -1,6 +1,6 @@
 // Package gate decides whether numbers are right.
 //
-// A gate compares what a device computed with a reference and returns a report: every metric, the
+// A gate compares the output of a device with a reference and returns a report: every metric, the
 // worst elements and rows, and a verdict with its reasons in words.
 //
 //	tol, _ := gate.Published(op.RMSNorm{Rows: 64, Width: 2048, Eps: 1e-5})
@@ -35,7 +35,7 @@
 //
 // A [Trace] compares every layer's output with the reference. A [Recording] also feeds the device's
 // own outputs to the reference, op by op, so that [Diagnose] can name the ops that are wrong and
-// what usually causes such a pattern. Neither gives a verdict.
+// the usual cause of such a pattern. Neither has a verdict.
 //
-// The example named Adversaries prints what each gate catches, and the tests check it.
+// The example named Adversaries prints the faults that each gate catches, and the tests check it.
 package gate

@@ -13,7 +13,7 @@ var ErrFailed = errors.New("gate: failed")
 // device that fails returns its own error instead, and wrong numbers are reasons in a report.
 type InputError struct {
 	Field  string // the argument or field: "got", "device", "Rtol"
-	Reason string // what is wrong with it and what is expected
+	Reason string // the problem and the expected value
 }
 
 func (e *InputError) Error() string { return "gate: " + e.Field + ": " + e.Reason }

@@ -16,8 +16,8 @@ type picture interface {
 }
 
 // Save writes a report to dir, which it creates if needed: name.txt for people, name.json for
-// programs and, if the report has a method WritePNG(io.Writer) error, name.png. Each file is written atomically and
-// replaces an older one. If the picture cannot be drawn, Save returns its error after writing the
+// programs and, if the report has a method WritePNG(io.Writer) error, name.png. Each file is written
+// atomically and replaces an older one. If the picture cannot be drawn, Save returns its error after writing the
 // other two files.
 func Save(dir, name string, report fmt.Stringer) error {
 	if name == "" || strings.HasPrefix(name, ".") || strings.ContainsAny(name, `/\:`) {

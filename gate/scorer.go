@@ -9,7 +9,7 @@ import (
 
 // Scorer returns logits for ids: a session of a model, the oracle, or a [Recorded] output.
 type Scorer interface {
-	// Score runs ids from position 0, forgetting what came before, and calls emit with each
+	// Score runs ids from position 0, dropping earlier ids, and calls emit with each
 	// position's logits [vocab], those for the next token: positions ascending without gaps, on the
 	// calling goroutine. The logits are valid during the call only. If emit returns an error, Score
 	// stops and returns it.

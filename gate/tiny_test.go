@@ -16,7 +16,7 @@ import (
 )
 
 // One small model of each supported family, in each number format of the CPU, passes the model
-// gates against what Hugging Face's implementation computed in float64.
+// gates against the outputs of Hugging Face's implementation in float64.
 func TestTinyModelsAreWithinTheThresholdsOfTheirFormat(t *testing.T) {
 	dev, err := cpu.Open(&cpu.Options{Threads: 2})
 	if err != nil {

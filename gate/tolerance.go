@@ -35,13 +35,15 @@ type Tolerance struct {
 	// comparing.
 	RoundWant bool `json:"round_want,omitempty"`
 
-	// Note states where the numbers came from: what was measured or published, on what, and how. It
+	// Note states where the numbers came from: the measurement or publication, its data and its
+	// method. It
 	// must not be empty.
 	Note string `json:"note"`
 }
 
 // maxMismatches is the largest share of mismatches with an element-wise bound. The widest in use
-// upstream is 0.05 %; a tenth is far above rounding and far below what a broken kernel gets right.
+// upstream is 0.05 %; a tenth is far above rounding and far below the share that a broken kernel gets
+// right.
 const maxMismatches = 0.1
 
 // validate returns an [InputError] if t proves nothing: if it has no bound on the size of errors

@@ -14,9 +14,9 @@ func TestTolerancesThatProveNothingAreRefused(t *testing.T) {
 	for want, tol := range map[string]gate.Tolerance{
 		"Note: empty":              {Atol: 1},
 		"Atol: -1":                 {Atol: -1, Note: "n"},
-		"Atol: +Inf":             {Atol: math.Inf(1), Note: "n"},
+		"Atol: +Inf":               {Atol: math.Inf(1), Note: "n"},
 		"MeanRelL1: NaN":           {MeanRelL1: math.NaN(), Note: "n"},
-		"Rtol: 1, want less":     {Rtol: 1, Note: "n"},
+		"Rtol: 1, want less":       {Rtol: 1, Note: "n"},
 		"Mismatches: 0.5":          {Mismatches: 0.5, Note: "n"},
 		"Mismatches: 2":            {Mismatches: 2, Note: "n"},
 		"Pearson: 1.5":             {Pearson: 1.5, Note: "n"},

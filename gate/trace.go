@@ -10,7 +10,7 @@ import (
 )
 
 // Trace compares the outputs along a forward pass, tap by tap, to find where an error starts. It
-// gives no verdict: the residual stream of a correct device drifts from layer to layer too. Taps
+// has no verdict: the residual stream of a correct device drifts from layer to layer too. Taps
 // are in the order in which they were added. The zero Trace is empty and ready to use.
 type Trace struct {
 	Name    string
@@ -26,7 +26,7 @@ type Tap struct {
 	Cosine  []float64 // by row, that is, by position; NaN if the reference is zeros
 	RowL1   []float64 // mean relative L1 by row
 
-	// Own is the error of this op alone, whatever came before it; nil if unknown. See
+	// Own is the error of this op alone; nil if unknown. See
 	// [Recording.Trace].
 	Own *Own
 }

@@ -25,7 +25,7 @@ const (
 // adversaries meant for it proves nothing about the devices that it passes.
 type Adversary struct {
 	Name string `json:"name"`
-	Does string `json:"does"` // what is wrong, in words
+	Does string `json:"does"` // the fault in words
 
 	// Meant maps each gate that must catch it to the metric that must be among the reasons. Gates are
 	// "kernel" (CheckKernel), "teacher-forced logits" (gate.Teacher), "greedy tokens" (gate.Greedy)
@@ -288,7 +288,8 @@ func interleaved(s *fault.Step, run func() error) error {
 	return y.SetValues(apart)
 }
 
-// positionsLate gives every row the angles of the previous row. The first row gets those of the
+// positionsLate rotates every row by the angles of the previous row, and the first row by
+// those of the
 // last row of the previous call, which in decode is the previous position too. It applies to
 // queries only, because only distances between queries and keys matter in a model.
 func positionsLate(npu.Info, Tolerances) func(*fault.Step) fault.Fault {

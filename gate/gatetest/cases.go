@@ -18,7 +18,7 @@ type Case struct {
 	Segments []Segment
 	From     []string // the models that have the shape; empty for odd ones
 
-	// Open gives a device with AnyRows in its npu.Info the op with [op.Rows], as its plans have it.
+	// Open uses [op.Rows] in the op if the device has AnyRows in its npu.Info, as its plans do.
 	// Otherwise the program has the number.
 	Open bool
 }

@@ -51,7 +51,7 @@ func (c caught) err() error {
 
 // CheckAdversaries proves that [CheckKernel] works on a device: the device passes every probe, and
 // fails it by the expected metric when wrapped in the adversary. The error names the adversaries
-// that were not caught, or what is wrong with the device itself.
+// that were not caught, or the failure of the device itself.
 func CheckAdversaries(ctx context.Context, dev npu.Device, opts *Options) error {
 	_, err := catchByKernels(ctx, dev, opts)
 	return err

@@ -71,8 +71,8 @@ func Conformance(t testing.TB, dev npu.Device, opts *ConformanceOptions) Summary
 	return s
 }
 
-// CheckConformance runs the suite on a device, several cases at a time. What is wrong with the
-// device is in the summary. The error is a [gate.InputError], or that of a context that has ended.
+// CheckConformance runs the suite on a device, several cases at a time. Failures of the
+// device are in the summary. The error is a [gate.InputError], or that of a context that has ended.
 //
 // A case that the device does not load counts as refused, with the device's reason, and is a
 // failure unless the options allow it: a device that refuses everything does not pass. A device

@@ -191,7 +191,7 @@ func (d said) Info() npu.Info {
 	return i
 }
 
-// The reference rounds weights exactly if the device's Info says that it does, so a wrong Info
+// The reference rounds weights exactly if the device's Info lists their type, so a wrong Info
 // fails.
 func TestRoundedWeightsAreWhatTheDeviceSays(t *testing.T) {
 	dev := open(t, "go") // rounds none

@@ -14,7 +14,7 @@ import (
 
 // FuzzKernels runs one op of any shape that fits 2^14 multiply-adds on one of the sets of kernels
 // that this machine can execute, with one thread or two, and compares it with the oracle.
-// CheckKernel fills what must not be read with NaN and guards the bytes after the result.
+// CheckKernel fills memory that must not be read with NaN and guards the bytes after the result.
 func FuzzKernels(f *testing.F) {
 	for kind := range uint8(len(fuzzOps)) {
 		for kernels := range uint8(2 * len(cpu.KernelNames())) {
@@ -74,7 +74,7 @@ func wrong(r gate.Report) bool {
 	return slices.ContainsFunc(r.Reasons, func(reason gate.Reason) bool { return reason.Metric != "blind bound" })
 }
 
-// shape gives the dimensions of an op from an input's numbers.
+// shape returns the dimensions of an op from an input's numbers.
 type shape struct {
 	a, b, c, d, flags int
 

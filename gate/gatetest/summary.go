@@ -44,7 +44,7 @@ type verdict struct {
 	Refusals []refusals `json:"refusals"`
 }
 
-// reason states what is wrong with a case that is not OK and was not refused.
+// reason returns the failure of a case that is not OK and was not refused.
 func (r *CaseResult) reason() string {
 	if r.Err != nil {
 		return r.Err.Error()

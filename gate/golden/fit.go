@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Model is what a golden file must fit.
+// Model has the dimensions that a golden file must fit.
 type Model struct {
 	Vocab, Hidden, Layers int
 	SeqLen                int // positions of a session
@@ -18,8 +18,8 @@ func (s *Sequence) Fits(n int) bool {
 }
 
 // Check returns an error that names the field if the file cannot be of the model, or if none of its
-// sequences fits in a session. That the weights are those that the reference had shows only in what
-// is computed from them.
+// sequences fits in a session. It cannot tell whether the reference
+// had the same weights.
 func (f *File) Check(m Model) error {
 	shortest, fits := len(f.Sequences[0].IDs), false
 	for i := range f.Sequences {

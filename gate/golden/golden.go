@@ -2,7 +2,7 @@
 // computed for a model. The oracle is checked against them, and devices against both.
 //
 //	g, err := golden.Read("golden.safetensors")
-//	if err != nil { ... }                                  // a formatError names what is wrong
+//	if err != nil { ... }
 //	s := g.Sequences[0]
 //	record, ok := s.Record()                               // logits of every position, as a gate.Scorer
 //	rep, err := gate.Teacher(ctx, session, record, s.IDs, thresholds)
@@ -12,7 +12,8 @@
 // A safetensors file holds one sequence: input_ids [T] I64, logits [T, V], and optionally greedy
 // [N] I64, the greedy continuation of the ids, and the residual stream: hidden.embed, hidden.0, ...
 // (after each layer) and hidden.norm (after the final norm), each [T, D]. Floats are F32, F16, BF16
-// or F64. The metadata field source names what computed them. scripts/golden.py writes such files.
+// or F64. The metadata field source names the implementation that computed
+// them. scripts/golden.py writes such files.
 //
 // A JSON file is for models whose logits would fill a disk. It has prompts with the top few logits
 // of each position and a greedy continuation, and a text with the likelihood of each token. For its
@@ -34,8 +35,8 @@ import (
 	"github.com/npukit/npukit/internal/readfile"
 )
 
-// File is the content of a golden file. Source names what computed it; Sequences has at least one
-// element.
+// File is the content of a golden file. Source names the implementation that computed it; Sequences
+// has at least one element.
 type File struct {
 	Path      string
 	Sum       string // SHA-256 of its content
@@ -43,7 +44,7 @@ type File struct {
 	Sequences []Sequence
 }
 
-// Sequence is a list of ids and what the reference computed along it. Everything except IDs may be
+// Sequence is a list of ids and the outputs of the reference along it. Everything except IDs may be
 // missing, but not all at once.
 type Sequence struct {
 	Name  string  // for people: "What is gravity?"
@@ -123,7 +124,7 @@ func looksLikeJSON(data []byte) bool {
 // maxID bounds ids: about ten times the largest vocabulary.
 const maxID = 1 << 21
 
-// check checks what both formats require.
+// check checks the requirements of both formats.
 func (f *File) check() error {
 	if len(f.Sequences) == 0 {
 		return fmt.Errorf("no sequence: want prompts or a text")

@@ -106,11 +106,12 @@ func TestNothingToDraw(t *testing.T) {
 	}
 }
 
-// A saved report has a picture if it can be drawn; its text and JSON stay what they were.
+// A saved report has a picture if it can be drawn; its text and JSON stay the same.
 func TestWith(t *testing.T) {
 	dir := t.TempDir()
 	for name, report := range map[string]fmt.Stringer{
-		"check": check(t, 500), "trace": trace(t, "embed.embed"), "greedy": gate.GreedyReport{Verdict: gate.Verdict{Judged: 3}},
+		"check": check(t, 500), "trace": trace(t, "embed.embed"),
+		"greedy": gate.GreedyReport{Verdict: gate.Verdict{Judged: 3}},
 	} {
 		if err := gate.Save(dir, name, plot.With(report)); err != nil {
 			t.Fatal(err)

@@ -55,7 +55,7 @@ func attentions() []*Defect {
 	}
 }
 
-// wrongAttention is attention with one thing changed; what is nil is right.
+// wrongAttention is attention with one change; nil fields are right.
 type wrongAttention struct {
 	kv   func(h int, o op.Attention) int    // key-value head of a query head
 	sees func(pos, held int) (from, to int) // positions that a row sees, of so many that there are

@@ -10,7 +10,7 @@ func caches() []*Defect {
 	return []*Defect{
 		{
 			Name: "k-one-late", Op: "KVWrite", Model: llama,
-			Description: "keys are written one position behind their own",
+			Description: "keys are written one position after their own",
 			Launches:    []string{"layer.*.attn.k_write"}, First: "layer.0.attn.k_write", Seen: "layer.0.attn.core",
 			replace: write(func(o op.KVWrite, head int) int { return head }, 1),
 		},
@@ -33,9 +33,9 @@ func caches() []*Defect {
 	}
 }
 
-// write stores rows in the head and so many positions behind those that are right; what has no room
-// is lost.
-func write(to func(o op.KVWrite, head int) int, behind int) func(*Kernel) {
+// write stores rows in the head and at the given distance after the right positions; rows without room
+// are lost.
+func write(to func(o op.KVWrite, head int) int, after int) func(*Kernel) {
 	return func(k *Kernel) {
 		o := k.Op.(op.KVWrite)
 		for _, s := range k.Segments {
@@ -43,7 +43,7 @@ func write(to func(o op.KVWrite, head int) int, behind int) func(*Kernel) {
 			capacity := cache.Rows / o.KVHeads
 			for r := range s.Rows {
 				x := k.in(0, s.Row+r)
-				at := s.Pos + r + behind
+				at := s.Pos + r + after
 				for h := range o.KVHeads {
 					if at < capacity {
 						cache.SetRow(to(o, h)*capacity+at, x[h*o.HeadDim:][:o.HeadDim])

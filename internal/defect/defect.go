@@ -10,7 +10,7 @@ import (
 	"github.com/npukit/npukit/npu"
 )
 
-// Defect is one bug in one kernel. Its fields are for tests that judge what was found.
+// Defect is one bug in one kernel. Its fields are for tests that judge a diagnosis.
 type Defect struct {
 	Name        string   // "rope-interleaved"
 	Op          string   // kind of the op that it sits in: "RoPE"; a launch of another kind is left alone
@@ -33,10 +33,10 @@ type Defect struct {
 	// One of these is set.
 	rewrite func(s *fault.Step) // runs another launch than the program's
 	replace func(k *Kernel)     // computes the launch instead of the device
-	damage  func(k *Kernel)     // changes what the device has written
+	damage  func(k *Kernel)     // changes the output of the device
 }
 
-// Model is what decides whether a bug shows in a model.
+// Model has the properties of a model that decide whether a bug shows in it.
 type Model struct {
 	Layers, Heads, KVHeads, HeadDim, Hidden int
 	QKVBias, QKNorm                         bool

@@ -53,7 +53,7 @@ type tensor npu.Tensor
 
 func (t tensor) Tensor(string) (npu.Tensor, error) { return npu.Tensor(t), nil }
 
-// constant makes a weight of what lies in a buffer.
+// constant makes a weight of a buffer's content.
 func (b *bench) constant(buf npu.Buffer, typ dtype.Type, shape []int) npu.Buffer {
 	w, err := b.dev.Const(context.Background(), npu.Source{Layout: npu.T("w"), From: tensor{Type: typ, Shape: shape,
 		Data: buf.Bytes()}})
@@ -196,7 +196,7 @@ func fixed(headFirst bool, split int) []launch {
 }
 
 // outputs runs a forward pass whose launches share nothing, all of it at once or run by run, and
-// gives what each launch has written, by tap name.
+// returns the output of each launch by tap name.
 func outputs(t *testing.T, dev npu.Device, ctx context.Context, typ dtype.Type, apart bool) map[string][]byte {
 	b := &bench{t: t, dev: dev, outs: map[string][]npu.Buffer{}, rng: rand.New(rand.NewPCG(1, 2))}
 	sessions := []npu.Segment{{Rows: 37}, {Rows: 3, Pos: 33}, {Rows: 1, Pos: 47}}
@@ -250,7 +250,7 @@ func engines(t *testing.T, f func(t *testing.T, dev npu.Device)) {
 	}
 }
 
-// Each defect changes what the launches that it names compute, and not a bit of any other's.
+// Each defect changes the results of the launches that it names, and not a bit of any other's.
 func TestDefectsChangeWhatTheyName(t *testing.T) {
 	engines(t, func(t *testing.T, dev npu.Device) {
 		types := []dtype.Type{dtype.F32, dtype.BF16}
@@ -355,7 +355,7 @@ func TestDefectsSitInTheOpThatTheyName(t *testing.T) {
 	}
 }
 
-// What a defect does depends on its launches' operands alone: not on what else is in the dispatch,
+// The effect of a defect depends on its launches' operands alone: not on what else is in the dispatch,
 // for a debug load has one run in each.
 func TestDefectsRepeatToTheBit(t *testing.T) {
 	dev, err := cpu.Open(&cpu.Options{Threads: 2})

@@ -47,7 +47,7 @@ func newKernel(s *fault.Step) *Kernel {
 	return k
 }
 
-// sync makes what the device has written visible to the host, or the host's results to the device.
+// sync makes the output of the device visible to the host, or the host's results to the device.
 func (k *Kernel) sync(dir npu.Direction) error {
 	for i, o := range k.Op.Operands() {
 		if dir == npu.ToDevice && !o.Write {

@@ -2,5 +2,5 @@
 
 package defect_test
 
-// raced says that the race detector watches: what takes long then runs on fewer engines and types.
+// raced reports whether the race detector is on: slow tests then run on fewer engines and types.
 const raced = true

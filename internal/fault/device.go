@@ -37,8 +37,8 @@ func Always(find func(*Step) Fault) func(context.Context) *Faults {
 // dev is hosted, so is the result, with the same faults in the host's programs.
 //
 // Dev must be able to load any launch by itself, which a device with artifacts of merged programs
-// is not. It must order launches by the memory that they use: in a part of a program, what is read
-// and what is written are different arguments with the same buffer.
+// is not. It must order launches by the memory that they use: in a part of a program, the operands
+// read and written are different arguments with the same buffer.
 func Wrap(dev npu.Device, inject func(ctx context.Context) *Faults) npu.Device {
 	d := &device{Device: dev, inject: inject, mu: &sync.Mutex{}}
 	if h, ok := dev.(npu.Hosted); ok {

@@ -151,8 +151,8 @@ func (e *executable) load(
 	return one, err
 }
 
-// alone returns a program with some launches. What they read becomes an input unless it is a weight
-// or a cache; what they write becomes scratch, for which a run may pass a buffer. An argument that
+// alone returns a program with some launches. Their operands become inputs unless they are weights
+// or caches; their results become scratch, for which a run may pass a buffer. An argument that
 // is both appears twice with the same buffer.
 func (e *executable) alone(launches []npu.Launch) (part, *npu.Program) {
 	sub := npu.NewProgram(e.p.Name + "." + launches[0].Name)

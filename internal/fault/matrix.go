@@ -23,7 +23,7 @@ type Matrix struct {
 // Same reports whether two operands start at the same element.
 func (m Matrix) Same(n Matrix) bool { return m.buf == n.buf && m.at == n.at }
 
-// Sync makes what the device has written visible to the host, or the other way.
+// Sync makes the output of the device visible to the host, or the other way.
 func (m Matrix) Sync(dir npu.Direction) error { return m.buf.Sync(dir, 0, m.buf.Len()) }
 
 // Row returns a copy of row r as FP32. The host must see it: see Sync.

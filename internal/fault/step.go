@@ -54,8 +54,8 @@ func (s *Step) Other(name string) []npu.View {
 	return nil
 }
 
-// Reshape gives every view the shape that the launch's op expects, after its parameters have been
-// changed. Rows stay as far apart as they were.
+// Reshape sets the shape of every view to the one that the launch's op expects, after a change of its
+// parameters. Rows stay as far apart as they were.
 func (s *Step) Reshape() {
 	for i, want := range s.Launch.Op.Operands() {
 		v := &s.Launch.Args[i]
