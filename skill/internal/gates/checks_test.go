@@ -10,8 +10,10 @@ import (
 func TestChecksKeepTheWorst(t *testing.T) {
 	for _, reversed := range []bool{false, true} {
 		list := []Verdict{
-			gate.Report{Verdict: gate.Verdict{Judged: 1}, Metrics: gate.Metrics{Count: 1, Pearson: 0.5, MeanRelL1: 0.1}},
-			gate.Report{Verdict: gate.Verdict{Judged: 1}, Metrics: gate.Metrics{Count: 1, Pearson: 0.999, MeanRelL1: 0.2}},
+			gate.Report{Verdict: gate.Verdict{Judged: 1},
+				Metrics: gate.Metrics{Count: 1, Pearson: 0.5, MeanRelL1: 0.1}},
+			gate.Report{Verdict: gate.Verdict{Judged: 1},
+				Metrics: gate.Metrics{Count: 1, Pearson: 0.999, MeanRelL1: 0.2}},
 			gate.LogitsReport{Verdict: gate.Verdict{Judged: 1}, Decided: 10, Agreed: 3, NLLChange: -0.4},
 			gate.LogitsReport{Verdict: gate.Verdict{Judged: 1}, Decided: 10, Agreed: 10, NLLChange: 0.001},
 			gate.GreedyReport{Verdict: gate.Verdict{Judged: 32}, Tokens: make([]int32, 7), Diverged: true},
