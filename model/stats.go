@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// StopReason is the reason why a generation ended: one of the constants below, "break" if the caller
-// left the loop, or "error" after an error, such as that of a cancelled context.
+// StopReason is the reason why a generation ended.
 type StopReason string
 
 const (
@@ -14,9 +13,8 @@ const (
 	StopString  StopReason = "stop"    // GenerateOptions.Stop or StopIDs
 	StopLength  StopReason = "length"  // MaxTokens
 	StopContext StopReason = "context" // the end of the context
-
-	StopBreak StopReason = "break"
-	StopError StopReason = "error"
+	StopBreak   StopReason = "break"   // the caller left the loop
+	StopError   StopReason = "error"   // an error, such as that of a cancelled context
 )
 
 // Stats are the figures of one generation. In JSON times are seconds, and tokens_per_s is
