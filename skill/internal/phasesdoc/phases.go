@@ -95,7 +95,8 @@ greedy, determinism). Correlation alone passes nothing: an output twice too larg
 		}
 	}
 	p.Linef("\nA change to the plan is kept if it is faster by more than %.2g %% of a predicted time, the "+
-		"clock's held-out error. A change to the published form is kept if it is not slower beyond that, and no change "+
+		"clock's held-out error. A change to the published form is kept if it is not slower beyond that, and no "+
+		"change "+
 		"may slow the other phase. %s",
 		100*set.Gain, report.TurnsMarkdown(set.Spread))
 	p.Linef("\n%s", evaluate.FiguresMarkdown())
