@@ -48,7 +48,8 @@ func TestPublishedGates(t *testing.T) {
 		}
 		// The LayerNorm kernel takes weight and bias in one argument, where the gate binds two.
 		o := r.Op()
-		if o == nil || r.Kernel == xdna2.LayerNorm || r.Kernel == xdna2.Attention && os.Getenv("NPUKIT_LONG") == "" { // the oracle is slow
+		// the oracle is slow
+		if o == nil || r.Kernel == xdna2.LayerNorm || r.Kernel == xdna2.Attention && os.Getenv("NPUKIT_LONG") == "" {
 			continue
 		}
 		done[v] = true
