@@ -176,7 +176,7 @@ func (b segmentLowering) splitAttention(o op.Attention, c kernel.Command, l *lau
 	b.writing(v2.p, n)
 	joined := [4]int64{rows * hd, part, hd, 1}
 	parted := [4]int64{split * rows * part, rows * part, part, 1}
-	moveLowering{b.builder}.copy(v, v2, [4]int64{int64(o.KVHeads), split, rows, part}, parted, joined)
+	moveLowering(b).copy(v, v2, [4]int64{int64(o.KVHeads), split, rows, part}, parted, joined)
 
 	q, k := b.at(&l.operands[0]), b.at(&l.operands[1])
 	q.stride, k.stride = hd, hd
@@ -191,6 +191,6 @@ func (b segmentLowering) splitAttention(o op.Attention, c kernel.Command, l *lau
 		return err
 	}
 	b.reading(y2.p, n)
-	moveLowering{b.builder}.copy(y2, b.at(&l.operands[3]), [4]int64{int64(o.Heads), split, rows, part}, joined, parted)
+	moveLowering(b).copy(y2, b.at(&l.operands[3]), [4]int64{int64(o.Heads), split, rows, part}, joined, parted)
 	return nil
 }

@@ -113,9 +113,9 @@ func (b *buffer) Close() error {
 	b.closed = true
 	if b.host == nil {
 		// before Close, as weights are keyed by address and freed memory can be reused at once
-		b.d.releaseWeight(b.weight)
+		b.d.weights.release(b.weight)
 		err := b.dev.Close()
-		b.d.releaseConverted(b.used)
+		b.d.weights.releaseConverted(b.used)
 		return err
 	}
 	b.d.unreserve(b.size)

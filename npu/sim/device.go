@@ -40,14 +40,13 @@ type Device struct {
 	clock   *clock
 	faults  faults
 
-	mu        sync.Mutex
-	contexts  *contexts.LRU[*executable]
-	opened    int // contexts opened since Open
-	epoch     int // incremented when all contexts are lost
-	bytes     int // of buffers and weights
-	weights   map[*byte]*weight
-	converted map[tensorKey]*converted
-	helpers   map[helperKey]npu.Executable // npu/cpu programs for parts of kernels; guarded by sem
+	mu       sync.Mutex
+	contexts *contexts.LRU[*executable]
+	opened   int // contexts opened since Open
+	epoch    int // incremented when all contexts are lost
+	bytes    int // of buffers and weights
+	weights  weights
+	helpers  map[helperKey]npu.Executable // npu/cpu programs for parts of kernels; guarded by sem
 }
 
 var _ npu.Hosted = (*Device)(nil)
@@ -78,7 +77,7 @@ func Open(opts *Options) (*Device, error) {
 		return nil, fmt.Errorf("npu/sim: %w", err)
 	}
 	o.Threads = host.Info().Threads
-	return &Device{
+	d := &Device{
 		opts: o,
 		info: npu.Info{
 			Name:    fmt.Sprintf("virtual XDNA 2 (numbers by %s)", host.Info().Name),
@@ -87,15 +86,15 @@ func Open(opts *Options) (*Device, error) {
 			InPlace: []dtype.Type{dtype.BF16},
 			Threads: o.Threads,
 		},
-		host:      host,
-		sem:       make(chan struct{}, 1),
-		clock:     clock,
-		faults:    faults,
-		contexts:  contexts.New[*executable](o.Contexts),
-		weights:   map[*byte]*weight{},
-		converted: map[tensorKey]*converted{},
-		helpers:   map[helperKey]npu.Executable{},
-	}, nil
+		host:     host,
+		sem:      make(chan struct{}, 1),
+		clock:    clock,
+		faults:   faults,
+		contexts: contexts.New[*executable](o.Contexts),
+		helpers:  map[helperKey]npu.Executable{},
+	}
+	d.weights = weights{d, map[*byte]*weight{}, map[tensorKey]*converted{}}
+	return d, nil
 }
 
 // Info returns the device's description.

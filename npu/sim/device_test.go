@@ -182,10 +182,10 @@ func TestMemory(t *testing.T) {
 	if _, err = d.Alloc(t.Context(), 1000); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Const(t.Context(), w); !errors.Is(err, npu.ErrMemory) || len(d.weights) != 0 ||
-		len(d.converted) != 0 {
+	if _, err := d.Const(t.Context(), w); !errors.Is(err, npu.ErrMemory) || len(d.weights.byMemory) != 0 ||
+		len(d.weights.converted) != 0 {
 		t.Errorf("weight over the limit: %v, want ErrMemory; %d weights and %d converted tensors "+
-			"remain", err, len(d.weights), len(d.converted))
+			"remain", err, len(d.weights.byMemory), len(d.weights.converted))
 	}
 }
 
@@ -330,7 +330,7 @@ func TestTimingMakesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	forms := 0
-	for _, w := range d.weights {
+	for _, w := range d.weights.byMemory {
 		forms += len(w.forms)
 	}
 	if forms != 0 || len(d.scratch) != 0 {

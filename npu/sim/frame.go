@@ -92,7 +92,7 @@ func (f *frame) memory(s *slot) (npu.Buffer, error) {
 	}
 	src := dtype.BFloat16s(b.dev.Bytes())
 	if b.weight != nil {
-		return f.d.quantized(f.compute, b.weight, src, s.form)
+		return f.d.weights.quantized(f.compute, b.weight, src, s.form)
 	}
 	t, err := f.temp(s)
 	if err == nil {

@@ -20,6 +20,13 @@ type weight struct {
 	forms map[form]npu.Buffer // guarded by Device.sem
 }
 
+// weights holds the weights of a device. Device.mu guards the maps and the numbers of users.
+type weights struct {
+	d         *Device
+	byMemory  map[*byte]*weight
+	converted map[tensorKey]*converted
+}
+
 // form identifies a quantized, contiguous copy of a view of a weight.
 type form struct {
 	offset, stride int
@@ -57,44 +64,44 @@ func (d *Device) Const(ctx context.Context, src npu.Source) (npu.Buffer, error) 
 	}
 	buf, err := d.host.Const(ctx, source)
 	if err != nil {
-		d.releaseConverted(tensors.used)
+		d.weights.releaseConverted(tensors.used)
 		return nil, err
 	}
-	w, err := d.acquireWeight(buf.Bytes())
+	w, err := d.weights.acquire(buf.Bytes())
 	if err != nil {
 		err = errors.Join(err, buf.Close())
-		d.releaseConverted(tensors.used)
+		d.weights.releaseConverted(tensors.used)
 		return nil, err
 	}
 	return &buffer{d: d, size: buf.Len(), dev: buf, weight: w, used: tensors.used}, nil
 }
 
-// acquireWeight returns the weight in mem and adds a reference. The first reference counts its
+// acquire returns the weight in mem and adds a reference. The first reference counts its
 // memory.
-func (d *Device) acquireWeight(mem []byte) (*weight, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (s *weights) acquire(mem []byte) (*weight, error) {
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
 	key := unsafe.SliceData(mem)
-	w := d.weights[key]
+	w := s.byMemory[key]
 	if w == nil {
-		if err := d.count("Const", len(mem)); err != nil {
+		if err := s.d.count("Const", len(mem)); err != nil {
 			return nil, err
 		}
 		w = &weight{key: key, bytes: len(mem), forms: map[form]npu.Buffer{}}
-		d.weights[key] = w
+		s.byMemory[key] = w
 	}
 	w.users++
 	return w, nil
 }
 
-// releaseWeight drops a reference to w. The last one frees its quantized copies. The caller must
+// release drops a reference to w. The last one frees its quantized copies. The caller must
 // hold d.sem.
-func (d *Device) releaseWeight(w *weight) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (s *weights) release(w *weight) {
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
 	if w.users--; w.users == 0 {
-		delete(d.weights, w.key)
-		d.bytes -= w.bytes
+		delete(s.byMemory, w.key)
+		s.d.bytes -= w.bytes
 		closeAll(w.forms)
 	}
 }
@@ -119,12 +126,12 @@ func (t *bf16Tensors) Tensor(name string) (npu.Tensor, error) {
 	if err != nil || x.Type == dtype.BF16 || !x.Type.Valid() {
 		return x, err
 	}
-	c, err := t.d.convert(t.ctx, x)
+	c, err := t.d.weights.convert(t.ctx, x)
 	if err != nil {
 		return npu.Tensor{}, fmt.Errorf("npu/sim: tensor %q as BF16: %w", name, err)
 	}
 	if slices.Contains(t.used, c) {
-		t.d.releaseConverted([]*converted{c})
+		t.d.weights.releaseConverted([]*converted{c})
 	} else {
 		t.used = append(t.used, c)
 	}
@@ -133,18 +140,18 @@ func (t *bf16Tensors) Tensor(name string) (npu.Tensor, error) {
 
 // convert returns x as BF16 and adds a reference. Concurrent callers wait for one conversion; if
 // its context is done, another caller takes over.
-func (d *Device) convert(ctx context.Context, x npu.Tensor) (*converted, error) {
+func (s *weights) convert(ctx context.Context, x npu.Tensor) (*converted, error) {
 	key := tensorKey{unsafe.SliceData(x.Data), len(x.Data), x.Type}
-	d.mu.Lock()
-	c := d.converted[key]
+	s.d.mu.Lock()
+	c := s.converted[key]
 	if c == nil {
 		c = &converted{key: key, sem: make(chan struct{}, 1)}
-		d.converted[key] = c
+		s.converted[key] = c
 	}
 	c.users++
-	d.mu.Unlock()
-	if err := c.make(ctx, d, x); err != nil {
-		d.releaseConverted([]*converted{c})
+	s.d.mu.Unlock()
+	if err := c.make(ctx, s.d, x); err != nil {
+		s.releaseConverted([]*converted{c})
 		return nil, err
 	}
 	return c, nil
@@ -201,12 +208,12 @@ func expand(ctx context.Context, threads int, dst []dtype.BFloat16, x npu.Tensor
 	return errors.Join(append(errs, ctx.Err())...)
 }
 
-func (d *Device) releaseConverted(used []*converted) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (s *weights) releaseConverted(used []*converted) {
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
 	for _, c := range used {
 		if c.users--; c.users == 0 {
-			delete(d.converted, c.key)
+			delete(s.converted, c.key)
 			if c.mem != nil {
 				_ = c.mem.Close() // as in closeAll
 			}
@@ -215,11 +222,11 @@ func (d *Device) releaseConverted(used []*converted) {
 }
 
 // quantized returns the copy of w for f, creating it on first use.
-func (d *Device) quantized(c compute, w *weight, src []dtype.BFloat16, f form) (npu.Buffer, error) {
+func (s *weights) quantized(c compute, w *weight, src []dtype.BFloat16, f form) (npu.Buffer, error) {
 	if b, ok := w.forms[f]; ok {
 		return b, nil
 	}
-	b, err := d.host.Alloc(c.ctx, f.rows*f.width*dtype.BF16.Bytes(1))
+	b, err := s.d.host.Alloc(c.ctx, f.rows*f.width*dtype.BF16.Bytes(1))
 	if err != nil {
 		return nil, err
 	}

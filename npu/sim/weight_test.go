@@ -83,17 +83,17 @@ func TestConst(t *testing.T) {
 	if !bytes.Equal(outputs[0], outputs[1]) || !bytes.Equal(outputs[1], outputs[2]) {
 		t.Error("the same weight in another type produces different results")
 	}
-	if len(d.weights) != 2 || len(d.converted) != 1 {
+	if len(d.weights.byMemory) != 2 || len(d.weights.converted) != 1 {
 		t.Errorf("%d weights and %d converted tensors, want 2 and 1: one per address",
-			len(d.weights), len(d.converted))
+			len(d.weights.byMemory), len(d.weights.converted))
 	}
 	for _, w := range weights {
 		if err := w.Close(); err != nil {
 			t.Error(err)
 		}
 	}
-	if len(d.weights) != 0 || len(d.converted) != 0 {
-		t.Errorf("%d weights and %d converted tensors remain", len(d.weights), len(d.converted))
+	if len(d.weights.byMemory) != 0 || len(d.weights.converted) != 0 {
+		t.Errorf("%d weights and %d converted tensors remain", len(d.weights.byMemory), len(d.weights.converted))
 	}
 	for _, name := range []string{"missing", "cut", "huge", "none"} {
 		if _, err := d.Const(t.Context(), npu.Source{Layout: npu.T(name), From: from}); err == nil {
@@ -129,7 +129,7 @@ func TestCloseRemovesWeightFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	b, known := w.(*buffer), -1
-	b.dev = closing{b.dev, func() { known = len(d.weights) }}
+	b.dev = closing{b.dev, func() { known = len(d.weights.byMemory) }}
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -148,23 +148,23 @@ func TestConcurrentConversion(t *testing.T) {
 	// A conversion in progress.
 	slow := &converted{key: key, users: 1, sem: make(chan struct{}, 1)}
 	slow.sem <- struct{}{}
-	d.converted[key] = slow
+	d.weights.converted[key] = slow
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if _, err := d.convert(ctx, x); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := d.weights.convert(ctx, x); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("waiting for it: %v", err)
 	}
 	if err := s.submit(t.Context()); err != nil {
 		t.Errorf("concurrent Submit: %v", err)
 	}
 	<-slow.sem // abandoned
-	c, err := d.convert(t.Context(), x)
+	c, err := d.weights.convert(t.Context(), x)
 	if err != nil || c != slow || c.mem == nil || c.users != 2 {
 		t.Fatalf("afterwards: %v, %+v", err, c)
 	}
-	d.releaseConverted([]*converted{c, slow})
-	if len(d.converted) != 0 {
-		t.Errorf("%d converted tensors remain", len(d.converted))
+	d.weights.releaseConverted([]*converted{c, slow})
+	if len(d.weights.converted) != 0 {
+		t.Errorf("%d converted tensors remain", len(d.weights.converted))
 	}
 }
 

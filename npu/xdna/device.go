@@ -52,15 +52,14 @@ type Device struct {
 
 	// Guarded by sem.
 	contexts contexts
-	scratch  []scratch // shared by programs, by rank
-	key      []byte    // buffer for run keys
+	scratch  scratchPool
+	key      []byte // buffer for run keys
 
-	next atomic.Uint64 // last object ID
+	next    atomic.Uint64 // last object ID
+	weights weights
 
 	mu      sync.Mutex
-	copies  bool // the driver cannot map process memory, so buffers have a separate device side
-	weights map[string]*shared
-	slab    *slab
+	copies  bool               // the driver cannot map process memory, so buffers have a separate device side
 	configs map[string]*loaded // binaries by path
 }
 
@@ -121,7 +120,7 @@ func newDevice(drv driver, o Options) (*Device, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("npu/xdna: %w", err), lock.close())
 	}
-	return &Device{
+	d := &Device{
 		drv: drv,
 		info: npu.Info{
 			Name:    fmt.Sprintf("%s (host: %s)", drv.name(), host.Info().Name),
@@ -137,9 +136,11 @@ func newDevice(drv driver, o Options) (*Device, error) {
 		lock:      lock,
 		sem:       make(chan struct{}, 1),
 		contexts:  contexts{limit: o.Contexts, log: o.Log},
-		weights:   map[string]*shared{},
 		configs:   map[string]*loaded{},
-	}, nil
+	}
+	d.scratch.d, d.weights.d = d, d
+	d.weights.slabs.drv, d.weights.byKey = drv, map[string]*shared{}
+	return d, nil
 }
 
 // Info returns the device's description.
@@ -198,9 +199,7 @@ func (d *Device) Close() error {
 	d.sem <- struct{}{}
 	defer d.release()
 	errs := []error{d.contexts.dropAll()}
-	for i := range d.scratch {
-		errs = append(errs, d.dropScratch(&d.scratch[i]))
-	}
+	errs = append(errs, d.scratch.close())
 	d.mu.Lock()
 	for _, l := range d.configs {
 		errs = append(errs, l.close())

@@ -286,7 +286,7 @@ func TestScratchIsShared(t *testing.T) {
 		t.Errorf("6 additions of 1 give %v", v)
 	}
 	bytes := 0
-	for _, s := range d.scratch {
+	for _, s := range d.scratch.byRank {
 		bytes += s.size
 	}
 	if n := f.memories - before; n != 2 || bytes != 7*2*width {

@@ -148,7 +148,7 @@ func (e *executable) arguments(r *npu.Run, dst []object) ([]object, error) {
 		need := argBytes(a)
 		switch b := r.Args[i].(type) {
 		case nil:
-			m, err := e.d.scratchFor(e.scratch[i], need)
+			m, err := e.d.scratch.get(e.scratch[i], need)
 			if err != nil {
 				return nil, bad("%d bytes of scratch: %w", need, failure(err))
 			}
@@ -195,43 +195,4 @@ func (w *weight) isClosed() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.closed
-}
-
-// scratchFor returns memory for the Scratch arguments of a rank. Programs run one at a time, so all
-// of them share it, and it is never synced. If it must grow, the runs that use the old memory are
-// closed; this happens while a Submit is checked, before any of its runs is bound. The caller must
-// hold d.sem.
-func (d *Device) scratchFor(rank, bytes int) (object, error) {
-	for len(d.scratch) <= rank {
-		d.scratch = append(d.scratch, scratch{})
-	}
-	s := &d.scratch[rank]
-	if s.size >= bytes {
-		return s.object, nil
-	}
-	if err := d.dropScratch(s); err != nil {
-		return object{}, err
-	}
-	m, err := d.drv.alloc(bytes)
-	if err != nil {
-		return object{}, err
-	}
-	*s = scratch{d.object(m), bytes}
-	return s.object, nil
-}
-
-// scratch is device memory that only array programs use.
-type scratch struct {
-	object
-	size int // 0 if not allocated
-}
-
-func (d *Device) dropScratch(s *scratch) error {
-	if s.size == 0 {
-		return nil
-	}
-	d.contexts.closeRunsOf(s.id)
-	old := *s
-	*s = scratch{}
-	return old.close()
 }

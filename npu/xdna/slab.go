@@ -1,6 +1,9 @@
 package xdna
 
-import "errors"
+import (
+	"errors"
+	"sync"
+)
 
 // A model has hundreds of small weights, e.g. norms, biases and tables of a few kilobytes. They are
 // allocated from slabs, because every buffer object takes an entry in the driver's tables and locks
@@ -19,48 +22,56 @@ type slab struct {
 	pieces int // not yet freed
 }
 
-// allocWeight returns memory for a weight, and a function that frees it.
-func (d *Device) allocWeight(n int) (memory, func() error, error) {
+// slabs allocates the memory of weights.
+type slabs struct {
+	drv driver
+
+	mu   sync.Mutex
+	last *slab // pieces are allocated from; nil for none
+}
+
+// alloc returns memory for a weight, and a function that frees it.
+func (l *slabs) alloc(n int) (memory, func() error, error) {
 	if n > slabPiece {
-		m, err := d.drv.alloc(n)
+		m, err := l.drv.alloc(n)
 		if err != nil {
 			return nil, nil, err
 		}
 		return m, m.close, nil
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	room := (n + slabAlign - 1) / slabAlign * slabAlign
-	if d.slab == nil || d.slab.used+room > slabBytes {
-		whole, err := d.drv.alloc(slabBytes)
+	if l.last == nil || l.last.used+room > slabBytes {
+		whole, err := l.drv.alloc(slabBytes)
 		if err != nil {
 			return nil, nil, err
 		}
-		d.slab = &slab{whole: whole}
+		l.last = &slab{whole: whole}
 	}
-	s := d.slab
+	s := l.last
 	m, err := s.whole.sub(s.used, n)
 	if err != nil {
-		return nil, nil, errors.Join(err, d.freeSlab(s))
+		return nil, nil, errors.Join(err, l.free(s))
 	}
 	s.used += room
 	s.pieces++
 	return m, func() error {
-		d.mu.Lock()
-		defer d.mu.Unlock()
+		l.mu.Lock()
+		defer l.mu.Unlock()
 		err := m.close()
 		s.pieces--
-		return errors.Join(err, d.freeSlab(s))
+		return errors.Join(err, l.free(s))
 	}, nil
 }
 
-// freeSlab closes s if it has no pieces. The caller must hold d.mu.
-func (d *Device) freeSlab(s *slab) error {
+// free closes s if it has no pieces. The caller must hold l.mu.
+func (l *slabs) free(s *slab) error {
 	if s.pieces > 0 {
 		return nil
 	}
-	if d.slab == s {
-		d.slab = nil
+	if l.last == s {
+		l.last = nil
 	}
 	return s.whole.close()
 }

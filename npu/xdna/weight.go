@@ -14,7 +14,7 @@ import (
 // with the same layout and tensors.
 type shared struct {
 	key   string
-	users int // guarded by Device.mu
+	users int // guarded by weights.mu
 
 	once  sync.Once
 	array object
@@ -22,6 +22,15 @@ type shared struct {
 	size  int
 	free  func() error // frees the memory
 	err   error
+}
+
+// weights holds the weights of a device.
+type weights struct {
+	d     *Device
+	slabs slabs
+
+	mu    sync.Mutex
+	byKey map[string]*shared
 }
 
 // weight is a Const buffer.
@@ -52,38 +61,38 @@ func (d *Device) Const(ctx context.Context, src npu.Source) (npu.Buffer, error) 
 	if err != nil {
 		return nil, err
 	}
-	s := d.acquireWeight(key)
-	s.once.Do(func() { s.err = d.materialize(s, src) })
+	s := d.weights.acquire(key)
+	s.once.Do(func() { s.err = d.weights.materialize(s, src) })
 	if s.err != nil {
 		return nil, errors.Join(fmt.Errorf("npu/xdna: weight %s: %w", src.Layout, s.err),
-			d.releaseWeight(s))
+			d.weights.release(s))
 	}
 	return &weight{d: d, s: s}, nil
 }
 
-// acquireWeight returns the weight with the given key, materialized or not, and adds a reference.
-func (d *Device) acquireWeight(key string) *shared {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	s := d.weights[key]
+// acquire returns the weight with the given key, materialized or not, and adds a reference.
+func (w *weights) acquire(key string) *shared {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.byKey[key]
 	if s == nil {
 		s = &shared{key: key}
-		d.weights[key] = s
+		w.byKey[key] = s
 	}
 	s.users++
 	return s
 }
 
-// releaseWeight drops a reference to s; the last one frees its memory. A weight that failed is
+// release drops a reference to s; the last one frees its memory. A weight that failed is
 // removed at once, so that the next call retries.
-func (d *Device) releaseWeight(s *shared) error {
-	d.mu.Lock()
+func (w *weights) release(s *shared) error {
+	w.mu.Lock()
 	s.users--
-	if (s.users == 0 || s.err != nil) && d.weights[s.key] == s {
-		delete(d.weights, s.key)
+	if (s.users == 0 || s.err != nil) && w.byKey[s.key] == s {
+		delete(w.byKey, s.key)
 	}
 	last := s.users == 0 && s.free != nil
-	d.mu.Unlock()
+	w.mu.Unlock()
 	if !last {
 		return nil
 	}
@@ -91,7 +100,7 @@ func (d *Device) releaseWeight(s *shared) error {
 }
 
 // materialize writes a weight to the device.
-func (d *Device) materialize(s *shared, src npu.Source) error {
+func (w *weights) materialize(s *shared, src npu.Source) error {
 	typ, shape, err := src.Stat()
 	if err != nil {
 		return err
@@ -103,7 +112,7 @@ func (d *Device) materialize(s *shared, src npu.Source) error {
 		}
 		n *= dim
 	}
-	m, free, err := d.allocWeight(n)
+	m, free, err := w.slabs.alloc(n)
 	if err != nil {
 		return failure(err)
 	}
@@ -113,7 +122,7 @@ func (d *Device) materialize(s *shared, src npu.Source) error {
 	if err != nil {
 		return errors.Join(err, free())
 	}
-	s.array, s.typ, s.size, s.free = d.object(m), typ, n, free
+	s.array, s.typ, s.size, s.free = w.d.object(m), typ, n, free
 	return nil
 }
 
@@ -139,14 +148,14 @@ func (w *weight) Close() error {
 		return nil
 	}
 	w.closed = true
-	if w.d.lastUser(w.s) {
+	if w.d.weights.lastUser(w.s) {
 		w.d.contexts.closeRunsOf(w.s.array.id)
 	}
-	return w.d.releaseWeight(w.s)
+	return w.d.weights.release(w.s)
 }
 
-func (d *Device) lastUser(s *shared) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (w *weights) lastUser(s *shared) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	return s.users == 1
 }
