@@ -278,13 +278,14 @@ func (d *Deployment) writeFiles() error {
 	if s.Subject == nil {
 		return nil
 	}
-	return report.First(d.writePlan(), report.Write(d.ws, s, d.models.Info.Array != "", d.opts.plain))
+	return report.Write(d.ws, s, d.models.Info.Array != "", d.opts.plain, d.writePlan())
 }
 
-// writePlan writes the plan with its status.
+// writePlan writes the plan with its status. It writes nothing if there is no workspace, as in an
+// evaluation.
 func (d *Deployment) writePlan() error {
 	s := d.log.State
-	if s.Plan == "" {
+	if s.Plan == "" || d.ws == nil {
 		return nil
 	}
 	p, err := d.models.Plan(s.Recipe)

@@ -69,7 +69,7 @@ func Evaluate(ctx context.Context, dir string, dev npu.Device, opts *EvaluateOpt
 	if opts != nil {
 		o = *opts
 	}
-	filled := Options{Gates: o.Gates, Positions: o.Positions, Repetitions: o.Repetitions}
+	filled := Options{Gates: o.Gates, Positions: o.Positions, Repetitions: o.Repetitions, Observe: o.Observe}
 	if err := filled.fill(); err != nil {
 		return EvaluationReport{}, err
 	}
@@ -83,25 +83,31 @@ func Evaluate(ctx context.Context, dir string, dev npu.Device, opts *EvaluateOpt
 		}
 	}
 	for _, g := range o.Gates {
-		e.Gates = append(e.Gates, evaluate.Gate{Gate: g.on(evaluationEnv(&filled)), Phases: g.Phases})
+		e.Gates = append(e.Gates, evaluate.Gate{Name: g.Name, Phases: g.Phases,
+			Check: func(ctx context.Context, bench *gates.Bench, claimed *State) (Verdict, error) {
+				env, err := evaluationEnv(&filled, bench, claimed)
+				if err != nil {
+					return nil, err
+				}
+				return g.Check(ctx, env)
+			}})
 	}
 	return evaluate.Run(ctx, dir, dev, e)
 }
 
-// evaluationEnv returns the environments of the user's gates in an evaluation. They belong to no
-// deployment and record nothing.
-func evaluationEnv(opts *Options) func(*gates.Bench) *Env {
-	return func(bench *gates.Bench) *Env {
-		state, err := journal.Fold(nil)
-		if err != nil {
-			panic(err) // of no records
-		}
-		d := &Deployment{opts: *opts, log: journal.Unwritten(state, nil), models: bench.Models,
-			reference: bench.Reference, ck: bench.Models.Checkpoint}
-		d.timer = &timing.Timer{Models: d.models, Log: d.log, Step: d.step, Repetitions: opts.Repetitions,
-			IDs: bench.IDs}
-		return &Env{d: d, phase: Evaluation, bench: bench}
+// evaluationEnv returns the environment of a user's gate in an evaluation. It belongs to no deployment
+// and records nothing. Its state is the one that the evaluator has read, with the subject and the
+// plan that it checks. The timer has a log of its own, so that it takes no turns from the journal.
+func evaluationEnv(opts *Options, bench *gates.Bench, claimed *State) (*Env, error) {
+	empty, err := journal.Fold(nil)
+	if err != nil {
+		return nil, err
 	}
+	d := &Deployment{opts: *opts, log: journal.Unwritten(claimed, nil), models: bench.Models,
+		reference: bench.Reference, ck: bench.Models.Checkpoint, place: place{phase: Evaluation}}
+	d.timer = &timing.Timer{Models: d.models, Log: journal.Unwritten(empty, nil), Step: d.step,
+		Repetitions: opts.Repetitions, IDs: bench.IDs}
+	return &Env{d: d, phase: Evaluation, bench: bench}, nil
 }
 
 // Main makes a program one that can evaluate its own deployments. It must be the first call in

@@ -16,9 +16,11 @@ import (
 
 // Write writes everything in a workspace that is derived from the journal, except the plan. Files
 // that have the right content are not touched. Array reports whether the device is an array, and
-// plain leaves out the plots.
-func Write(ws *workspace.Workspace, s *journal.State, array, plain bool) error {
+// plain leaves out the plots. PlanErr is the error of writing the plan, or nil; Write counts it as
+// one of the files that failed.
+func Write(ws *workspace.Workspace, s *journal.State, array, plain bool, planErr error) error {
 	errs := []error{
+		planErr,
 		ws.PutJSON(journal.FileThresholds, gates.Thresholds()),
 		ws.Put("plan.md", Plan(s)),
 		ws.Put("progress.md", Progress(s)),
@@ -39,17 +41,18 @@ func Write(ws *workspace.Workspace, s *journal.State, array, plain bool) error {
 	}
 	if p := s.Phases[journal.Finalise]; p.Status == journal.Passed {
 		perf, err := PerformanceOf(s)
-		if err != nil {
-			return err
+		if err == nil {
+			errs = append(errs, ws.PutJSON(journal.FilePerformance, perf),
+				ws.Put("performance.md", PerformancePage(perf)))
 		}
-		errs = append(errs, ws.PutJSON(journal.FilePerformance, perf), ws.Put("performance.md", PerformancePage(perf)))
+		errs = append(errs, err)
 	}
-	return First(errs...)
+	return first(errs)
 }
 
-// First returns the first of some errors that is not nil, with the number of the others: a full
-// disk fails every file in the same way.
-func First(errs ...error) error {
+// first returns the first error that is not nil, with the number of the others: a full disk fails
+// every file in the same way.
+func first(errs []error) error {
 	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 	switch len(errs) {
 	case 0:
@@ -93,7 +96,7 @@ func writeKernels(ws *workspace.Workspace, list []journal.KernelNote, array bool
 	if measured {
 		errs = append(errs, ws.PutJSON(journal.FileKernels, registry))
 	}
-	return First(errs...)
+	return first(errs)
 }
 
 // PhaseTiming is how long a phase took.
