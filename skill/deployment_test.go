@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/npukit/npukit/internal/ckptgen"
 	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/sim"
@@ -33,21 +32,6 @@ func deployment(t testing.TB, path string, dev npu.Device, opts *Options) *Deplo
 	}
 	t.Cleanup(func() { d.Close() })
 	return d
-}
-
-// npuTiny writes a random model that the array can run.
-func npuTiny(t testing.TB) string {
-	t.Helper()
-	dir := t.TempDir()
-	spec := ckptgen.Spec{Family: "llama", Layers: 2, Hidden: 256, Heads: 4, KVHeads: 2, HeadDim: 64, FFN: 512,
-		Vocab: 512, Context: 512, Tie: true}
-	if testing.Short() {
-		spec.Hidden, spec.Heads, spec.KVHeads, spec.FFN, spec.Vocab = 128, 2, 1, 256, 256
-	}
-	if err := ckptgen.Write(dir, spec, 7); err != nil {
-		t.Fatal(err)
-	}
-	return dir
 }
 
 // checkDeployed checks a finished deployment.
@@ -112,7 +96,7 @@ func TestDeployCPU(t *testing.T) {
 // Its lessons save work in the next deployment.
 func TestDeploySim(t *testing.T) {
 	t.Parallel()
-	path, dev, opts := npuTiny(t), skilltest.OpenSim(t, sim.Options{}), small(t)
+	path, dev, opts := skilltest.ArrayModel(t), skilltest.OpenSim(t, sim.Options{}), small(t)
 	if testing.Short() {
 		path = arrayModel(t, 256)
 	}
@@ -187,7 +171,7 @@ func (r real) Info() npu.Info {
 // virtual one never do.
 func TestRowsOfARealArray(t *testing.T) {
 	t.Parallel()
-	path := npuTiny(t)
+	path := skilltest.ArrayModel(t)
 	for _, virtual := range []bool{true, false} {
 		dev := skilltest.OpenSim(t, sim.Options{})
 		if !virtual {

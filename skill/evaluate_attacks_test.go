@@ -21,6 +21,7 @@ import (
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/skill/internal/gates"
 	"github.com/npukit/npukit/skill/internal/journal"
+	"github.com/npukit/npukit/skill/internal/models"
 	"github.com/npukit/npukit/skill/internal/report"
 	"github.com/npukit/npukit/skill/internal/skilltest"
 )
@@ -174,7 +175,7 @@ func (v *victim) swapPlan(change func(p *plan.Plan)) string {
 		v.t.Fatal(err)
 	}
 	v.write(FilePlan, append(data, '\n'))
-	hash, err := planHash(p)
+	hash, err := models.PlanHash(p)
 	if err != nil {
 		v.t.Fatal(err)
 	}

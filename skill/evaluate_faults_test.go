@@ -258,7 +258,7 @@ func copyTo(t *testing.T, from, to string) {
 // and the right skill finds the right cause of all but at most two.
 func TestSeededFaults(t *testing.T) {
 	t.Parallel()
-	plain, biased := npuTiny(t), t.TempDir()
+	plain, biased := skilltest.ArrayModel(t), t.TempDir()
 	spec := ckptgen.Spec{Family: "qwen2", Layers: 2, Hidden: 256, Heads: 4, KVHeads: 2, HeadDim: 64, FFN: 512,
 		Vocab: 512, Context: 512, Tie: true}
 	if err := ckptgen.Write(biased, spec, 7); err != nil {

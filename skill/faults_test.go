@@ -13,6 +13,7 @@ import (
 	"github.com/npukit/npukit/npu/xdna2"
 	"github.com/npukit/npukit/skill/internal/gates"
 	"github.com/npukit/npukit/skill/internal/journal"
+	"github.com/npukit/npukit/skill/internal/models"
 	"github.com/npukit/npukit/skill/internal/skilltest"
 )
 
@@ -33,7 +34,7 @@ func ready(t *testing.T) (*Deployment, *Env) {
 	t.Helper()
 	opts := quick(t)
 	opts.Observe = nil
-	d := deployment(t, npuTiny(t), skilltest.OpenSim(t, sim.Options{}), opts)
+	d := deployment(t, skilltest.ArrayModel(t), skilltest.OpenSim(t, sim.Options{}), opts)
 	if _, err := d.RunPhase(context.Background(), Reference); err != nil {
 		t.Fatal(err)
 	}
@@ -44,11 +45,13 @@ func ready(t *testing.T) (*Deployment, *Env) {
 	return d, e
 }
 
-// diagnosed asks the skills about a gate that fails, and returns the first that finds a cause.
-func diagnosed(t *testing.T, d *Deployment, e *Env, g gates.Gate) (skill string, o Outcome) {
+// diagnosed asks the skills about a gate of the model that fails, and returns the first that finds a
+// cause.
+func diagnosed(t *testing.T, d *Deployment, e *Env, gate string) (skill string, o Outcome) {
 	t.Helper()
 	ctx := context.Background()
-	v, err := g.Check(ctx, e.bench)
+	list := gates.OfModel(e.bench)
+	v, err := list[slices.IndexFunc(list, func(g gates.Gate) bool { return g.Name == gate })].Check(ctx, e.bench)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +93,7 @@ func spoil(t *testing.T, e *Env, change func(p *plan.Plan)) {
 	}
 	change(&p)
 	planned.Plan = &p
-	if planned.Hash, err = planHash(&p); err != nil {
+	if planned.Hash, err = models.PlanHash(&p); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -113,7 +116,7 @@ func TestWrongLayerKey(t *testing.T) {
 			}
 		}
 	})
-	name, o := diagnosed(t, d, e, gates.Named(journal.GatePaper))
+	name, o := diagnosed(t, d, e, journal.GatePaper)
 	if name != (bufferCorruption{}).Name() || !strings.HasPrefix(o.Cause, "wrong layer key") ||
 		!strings.Contains(o.Evidence, "layers.0.mlp.down_proj") {
 		t.Errorf("%s: %+v", name, o)
@@ -167,7 +170,7 @@ func TestStaleBuffer(t *testing.T) {
 	on := false
 	opts := quick(t)
 	opts.Observe = nil
-	d := deployment(t, npuTiny(t), deaf{skilltest.OpenSim(t, sim.Options{}), &on}, opts)
+	d := deployment(t, skilltest.ArrayModel(t), deaf{skilltest.OpenSim(t, sim.Options{}), &on}, opts)
 	if _, err := d.RunPhase(context.Background(), Reference); err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +179,7 @@ func TestStaleBuffer(t *testing.T) {
 		t.Fatal(err)
 	}
 	on = true
-	name, o := diagnosed(t, d, e, gates.Named(journal.GateDeterminism))
+	name, o := diagnosed(t, d, e, journal.GateDeterminism)
 	if name != (bufferCorruption{}).Name() || !strings.HasPrefix(o.Cause, "stale buffer") {
 		t.Errorf("%s: %+v", name, o)
 	}
@@ -241,7 +244,7 @@ func TestRoutingCongestion(t *testing.T) {
 // wrong one.
 func TestSimFaults(t *testing.T) {
 	t.Parallel()
-	path := npuTiny(t)
+	path := skilltest.ArrayModel(t)
 	for name, f := range map[string]sim.Faults{
 		"context lost now and then": {Seed: 3, Lost: 0.002},
 		"hangs now and then":        {Seed: 5, Timeout: 0.002},

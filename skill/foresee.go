@@ -134,7 +134,7 @@ func foretold(r Recipe, c *checkpoint.Config) (Measurement, error) {
 	if err != nil {
 		return Measurement{}, err
 	}
-	hash, err := planHash(p)
+	hash, err := models.PlanHash(p)
 	if err != nil {
 		return Measurement{}, err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/npukit/npukit/npu/xdna2"
 	"github.com/npukit/npukit/skill/internal/gates"
 	"github.com/npukit/npukit/skill/internal/journal"
+	"github.com/npukit/npukit/skill/internal/models"
 	"github.com/npukit/npukit/skill/internal/timing"
 )
 
@@ -132,11 +133,11 @@ func checkTried(e *Env) (Verdict, error) {
 func checkPlanFile(e *Env) (Verdict, error) {
 	c := Checks{Name: journal.GatePlanFile}
 	p, err := plan.Read(e.d.ws.Path(FilePlan))
-	c.Hold(err == nil, "file", "plan.json: %v", errorOr(err, "can be read, and is valid"))
+	c.Hold(err == nil, "file", "plan.json: %v", gates.ErrorOr(err, "can be read, and is valid"))
 	if err != nil {
 		return c, nil
 	}
-	hash, err := planHash(p)
+	hash, err := models.PlanHash(p)
 	if err != nil {
 		return nil, err
 	}
@@ -144,21 +145,14 @@ func checkPlanFile(e *Env) (Verdict, error) {
 	c.Hold(hash == decided, "hash", "plan.json is the plan that was decided: %.12s, %.12s", hash, decided)
 	info := e.bench.Models.Info
 	err = p.Check(e.Config(), info)
-	c.Hold(err == nil, "device", "the device takes it: %v", errorOr(err, "yes"))
+	c.Hold(err == nil, "device", "the device takes it: %v", gates.ErrorOr(err, "yes"))
 	if info.Array != "" {
 		// More programs than contexts take turns. The clock has priced that; a note tells it.
 		err = p.CheckContexts(xdna2.NPU2())
 		c.Done = append(c.Done, fmt.Sprintf("note: each pass has a hardware context for every program: %v",
-			errorOr(err, "yes")))
+			gates.ErrorOr(err, "yes")))
 	}
 	return c, nil
-}
-
-func errorOr(err error, good string) any {
-	if err != nil {
-		return err
-	}
-	return good
 }
 
 // checkEvaluation is the evaluator's verdict on the plan that was decided.

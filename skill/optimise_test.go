@@ -28,7 +28,7 @@ func TestMergeThatHangs(t *testing.T) {
 	}
 	opts := quick(t)
 	opts.plain, opts.Observe = true, nil
-	d := deployment(t, npuTiny(t), seeded{skilltest.OpenSim(t, sim.Options{}), f, false}, opts)
+	d := deployment(t, skilltest.ArrayModel(t), seeded{skilltest.OpenSim(t, sim.Options{}), f, false}, opts)
 	if _, err := d.RunPhase(ctx, Reference); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func (asks) Changes(e *Env) []Change {
 // A user's skill is asked for changes in a forecast too. It gets a config and a plan, and cannot
 // compute.
 func TestForeseeWithASkill(t *testing.T) {
-	ck := skilltest.Must(checkpoint.Open(npuTiny(t), nil))
+	ck := skilltest.Must(checkpoint.Open(skilltest.ArrayModel(t), nil))
 	defer ck.Close()
 	f, err := Foresee(context.Background(), ck.Config(), &Options{SeqLen: 96, Skills: []Skill{asks{"asks"}}})
 	if err != nil || len(f.Steps) < 3 {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/skill/internal/journal"
-	"github.com/npukit/npukit/skill/internal/models"
 )
 
 // orchestrator stands for [Deployment.Run], so that the list of skills is complete.
@@ -101,6 +100,3 @@ func (e noVerdict) Error() string {
 }
 
 func (e noVerdict) Unwrap() error { return e.error }
-
-// planHash returns the hash of a plan, which does not depend on its status.
-func planHash(p *plan.Plan) (string, error) { return models.PlanHash(p) }

@@ -488,7 +488,7 @@ func TestChangesOfUsers(t *testing.T) {
 			t.Errorf("change %q: %v", c.Name, err)
 		}
 	}
-	ck := skilltest.Must(checkpoint.Open(npuTiny(t), nil))
+	ck := skilltest.Must(checkpoint.Open(skilltest.ArrayModel(t), nil))
 	defer ck.Close()
 	foresee := func(c Change) ([]Foreseen, error) {
 		f, err := Foresee(ctx, ck.Config(), &Options{SeqLen: 96, Skills: []Skill{proposes{[]Change{c}}}})

@@ -25,9 +25,9 @@ type control struct {
 	adversaries []gatetest.Adversary
 }
 
-// controlsOf returns the controls of a plan's gates. The gate of far positions is tried on a device
-// that is right in the first half of a session.
-func controlsOf(golden bool, seqLen int) []control {
+// controlsOf returns a control for every gate of the block and of the model. The gate of far
+// positions is tried on a device that is right in the first half of a session.
+func controlsOf(bench *gates.Bench) []control {
 	named := func(names ...string) (list []gatetest.Adversary) {
 		all := gatetest.Adversaries()
 		for _, name := range names {
@@ -35,17 +35,19 @@ func controlsOf(golden bool, seqLen int) []control {
 		}
 		return list
 	}
-	list := []control{
-		{gates.Block(), named("noise", "RoPE interleaved")},
-		{gates.BlockOps(), named("RoPE interleaved", "noise")},
-		{gates.BlockFar(), []gatetest.Adversary{gatetest.Forgetful(max(1, seqLen/2))}},
-		{gates.Named(journal.GateLogits), named("zeros", "a layer dropped", "noise")},
-		{gates.Named(journal.GatePaper), named("twice", "rows swapped", "noise")},
-		{gates.Named(journal.GateGreedy), named("zeros", "a layer dropped", "noise")},
-		{gates.Named(journal.GateDeterminism), named("stale", "noise")},
+	wrong := map[string][]gatetest.Adversary{
+		journal.GateBlock:       named("noise", "RoPE interleaved"),
+		journal.GateBlockOps:    named("RoPE interleaved", "noise"),
+		journal.GateBlockFar:    {gatetest.Forgetful(max(1, bench.Recipe.SeqLen/2))},
+		journal.GateLogits:      named("zeros", "a layer dropped", "noise"),
+		journal.GatePaper:       named("twice", "rows swapped", "noise"),
+		journal.GateGreedy:      named("zeros", "a layer dropped", "noise"),
+		journal.GateDeterminism: named("stale", "noise"),
+		journal.GateGolden:      named("zeros", "a layer dropped", "noise"),
 	}
-	if golden {
-		list = append(list, control{gates.Named(journal.GateGolden), named("zeros", "a layer dropped", "noise")})
+	var list []control
+	for _, g := range slices.Concat(gates.OfBlock(), gates.OfModel(bench)) {
+		list = append(list, control{g, wrong[g.Name]})
 	}
 	return list
 }
@@ -56,16 +58,14 @@ func (v *controls) run(ctx context.Context) error {
 	if err := v.controlKernels(ctx); err != nil {
 		return err
 	}
-	if _, err := v.once("control "+journal.GateOracle, func() (int, error) {
-		return 0,
-			v.controlOracle(ctx)
-	}); err != nil {
+	_, err := v.once("control "+journal.GateOracle, func() (int, error) { return 0, v.controlOracle(ctx) })
+	if err != nil {
 		return err
 	}
 	if err := v.bench.Models.Close(); err != nil {
 		return err
 	}
-	for _, c := range controlsOf(v.bench.Golden != nil, v.bench.Recipe.SeqLen) {
+	for _, c := range controlsOf(v.bench) {
 		if _, err := v.once("control "+c.gate.Name, func() (int, error) { return 0, v.control(ctx, c) }); err != nil {
 			return err
 		}

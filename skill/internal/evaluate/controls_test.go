@@ -69,7 +69,7 @@ func TestFusedKernels(t *testing.T) {
 
 	// The controls of an evaluation work on such a plan too, with wrong devices that run op by op.
 	v := &controls{&evaluation{bench: e, dev: dev, info: dev.Info()}}
-	for _, c := range controlsOf(false, e.Recipe.SeqLen) {
+	for _, c := range controlsOf(e) {
 		refused := false
 		for _, a := range c.adversaries {
 			verdict, err := v.askOn(context.Background(), a.Wrap(apart{dev}, nil), c.gate)

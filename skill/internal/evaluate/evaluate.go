@@ -254,10 +254,7 @@ func (v *evaluation) runGates(ctx context.Context) error {
 	}
 	list = slices.Concat(list, gates.OfBlock(), kernels, gates.OfModel(v.bench))
 	for i, g := range list {
-		_, err := v.once("gate "+g.Name+" "+g.Subject, func() (int, error) {
-			return 0,
-				v.runGate(ctx, g, i, len(list))
-		})
+		_, err := v.once("gate "+g.Name+" "+g.Subject, func() (int, error) { return 0, v.runGate(ctx, g, i, len(list)) })
 		if err != nil {
 			return err
 		}

@@ -30,6 +30,14 @@ func (c *Checks) Hold(ok bool, metric, format string, args ...any) {
 	c.Reasons = append(c.Reasons, gate.Reason{Metric: metric, Text: text})
 }
 
+// ErrorOr returns err, or good if err is nil. It is an argument for [Checks.Hold].
+func ErrorOr(err error, good string) any {
+	if err != nil {
+		return err
+	}
+	return good
+}
+
 // take adds the findings of another verdict under a name. It keeps the worst of equal figures.
 func (c *Checks) take(name string, v Verdict) {
 	line, figures, bounds := Describe(v)

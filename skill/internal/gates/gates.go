@@ -98,11 +98,3 @@ func Cheap(bench *Bench) ([]Gate, error) {
 	}
 	return append(list, Gate{Name: journal.GatePaper, Run: checkPaper}), nil
 }
-
-// Named returns a gate of the whole model.
-func Named(name string) Gate {
-	return Gate{Name: name, Run: map[string]func(context.Context, *Bench) (Verdict, error){
-		journal.GateLogits: checkLogits, journal.GatePaper: checkPaper, journal.GateGreedy: checkGreedy,
-		journal.GateDeterminism: checkDeterminism, journal.GateGolden: checkGolden,
-	}[name]}
-}

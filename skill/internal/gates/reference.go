@@ -23,10 +23,10 @@ func checkArchitecture(_ context.Context, bench *Bench) (Verdict, error) {
 		cfg.Name, cfg.Family, cfg.Layers, cfg.Hidden, cfg.Heads,
 		cfg.KVHeads, cfg.HeadDim)
 	p, err := bench.Plan()
-	c.Hold(err == nil, "plan", "a plan for %s: %v", bench.Models.Info.Kind, orGood(err, "can be made"))
+	c.Hold(err == nil, "plan", "a plan for %s: %v", bench.Models.Info.Kind, ErrorOr(err, "can be made"))
 	if err == nil {
 		err = p.Check(cfg, bench.Models.Info)
-		c.Hold(err == nil, "plan", "the device takes it: %v", orGood(err, "yes"))
+		c.Hold(err == nil, "plan", "the device takes it: %v", ErrorOr(err, "yes"))
 		if wrong := bench.otherTypes(p); len(wrong) > 0 {
 			c.Hold(false, "types", "%d weights are not of the type that the plan's programs read: %s", len(wrong),
 				strings.Join(wrong[:min(len(wrong), 3)], "; "))
@@ -73,13 +73,6 @@ func tensorsOf(l npu.Layout) []string {
 		list = append(list, tensorsOf(a)...)
 	}
 	return list
-}
-
-func orGood(err error, good string) any {
-	if err != nil {
-		return err
-	}
-	return good
 }
 
 // checkWeights checks every weight.

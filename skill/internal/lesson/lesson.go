@@ -22,8 +22,8 @@ import (
 // FileName is the name of a [Lesson]'s file, in the folder of its SKILL.md.
 const FileName = "lesson.json"
 
-// maxDescription bounds the text in a manual's description, in bytes. The format allows 1024
-// characters.
+// maxDescription bounds the text in a manual's description, in bytes. [manual.Parse] refuses longer
+// descriptions than the format allows; a test checks that this bound is within it.
 const maxDescription = 924
 
 // lessonPrefix begins the names of lessons, so that no lesson replaces a built-in skill.

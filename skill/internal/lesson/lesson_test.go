@@ -85,3 +85,16 @@ func TestLessonTooLong(t *testing.T) {
 		t.Errorf("there is %v", list)
 	}
 }
+
+// A remedy of any length is cut so that the manual's description is valid.
+func TestLongRemedy(t *testing.T) {
+	p := journal.Prefill
+	for _, letter := range []string{"x", "\u00e4"} {
+		l := Lesson{Name: "lesson-long", Device: "cpu", Trigger: Trigger{Phase: &p}, Cause: "c",
+			Change: []byte(`{"chunk":512}`), Remedy: strings.Repeat(letter, 5000), Evidence: "e"}
+		m, err := l.Manual()
+		if err != nil || len(m.Description) < maxDescription {
+			t.Errorf("%v, a description of %d bytes", err, len(m.Description))
+		}
+	}
+}
