@@ -17,6 +17,7 @@ type hypothesis struct {
 // walk tests hypotheses in order and stops at the first that is confirmed. A test that cannot run
 // confirms nothing.
 func walk(ctx context.Context, e *Env, list []hypothesis) (Outcome, error) {
+	var o Outcome
 	for _, h := range list {
 		e.Step("hypothesis: %s", h.cause)
 		confirmed, evidence, err := h.test(ctx, e)
@@ -26,17 +27,14 @@ func walk(ctx context.Context, e *Env, list []hypothesis) (Outcome, error) {
 		if err != nil {
 			confirmed, evidence = false, fmt.Sprintf("the test could not be run: %v", err)
 		}
-		e.Hypothesis(Hypothesis{Cause: h.cause, Confirmed: confirmed, Evidence: evidence})
-		if !confirmed {
-			continue
-		}
-		o := Outcome{Cause: h.cause, Evidence: evidence}
-		if o.Fixed, o.Remedy, err = h.remedy(ctx, e); err != nil {
+		o.Checked = append(o.Checked, Hypothesis{Cause: h.cause, Confirmed: confirmed, Evidence: evidence})
+		if confirmed {
+			o.Cause, o.Evidence = h.cause, evidence
+			o.Fixed, o.Remedy, err = h.remedy(ctx, e)
 			return o, err
 		}
-		return o, nil
 	}
-	return Outcome{}, nil
+	return o, nil
 }
 
 // advice is a remedy that a person must carry out.

@@ -109,7 +109,7 @@ func planKeys(_ context.Context, e *Env) (bool, string, error) {
 // zeroConstants looks for an op with a wrong output that is zero where the reference is not, as if
 // its weights were zero.
 func zeroConstants(_ context.Context, e *Env) (bool, string, error) {
-	d := e.symptom.Diagnosis
+	d := e.Symptom.Diagnosis
 	if d == nil || e.bench.Recorded() == nil {
 		return false, "no diagnosis was made", nil
 	}
@@ -227,7 +227,7 @@ func staleBuffer(ctx context.Context, e *Env) (bool, string, error) {
 		return false, "", err
 	}
 	// A device that returns NaN has equal logits for different prompts, which proves nothing.
-	nan := slices.ContainsFunc(e.symptom.Reasons, func(why gate.Reason) bool { return why.Metric == gate.NonFinite })
+	nan := slices.ContainsFunc(e.Symptom.Reasons, func(why gate.Reason) bool { return why.Metric == gate.NonFinite })
 	i := slices.IndexFunc(r.Reasons, func(why gate.Reason) bool { return why.Metric == gate.Repeats || !nan })
 	if i < 0 {
 		return false, "two prompts in turn give the same logits again, or logits that are NaN", nil
@@ -237,7 +237,7 @@ func staleBuffer(ctx context.Context, e *Env) (bool, string, error) {
 
 // hiddenByTaps compares the run whose outputs are all read back with the plain run.
 func hiddenByTaps(ctx context.Context, e *Env) (bool, string, error) {
-	d := e.symptom.Diagnosis
+	d := e.Symptom.Diagnosis
 	if d == nil || !d.Clean {
 		return false, "an op is wrong even when outputs are read back", nil
 	}
@@ -265,7 +265,7 @@ func hiddenByTaps(ctx context.Context, e *Env) (bool, string, error) {
 	for i, v := range plain {
 		if v != seen[i] {
 			return true, fmt.Sprintf("logit %d of position %d is %g, and %g when outputs are read back",
-				i%e.Config().Vocab, i/e.Config().Vocab, v, seen[i]), nil
+				i%e.Config.Vocab, i/e.Config.Vocab, v, seen[i]), nil
 		}
 	}
 	return false, "the logits are the same when outputs are read back", nil
@@ -273,7 +273,7 @@ func hiddenByTaps(ctx context.Context, e *Env) (bool, string, error) {
 
 // wrongOp returns the first finding of the diagnosis.
 func wrongOp(_ context.Context, e *Env) (bool, string, error) {
-	d := e.symptom.Diagnosis
+	d := e.Symptom.Diagnosis
 	if d == nil || d.Clean {
 		return false, "no op is wrong on its own", nil
 	}
@@ -289,7 +289,7 @@ func isCoherency(err error) bool {
 
 // namedSync tests whether the device itself has named a missing sync.
 func namedSync(_ context.Context, e *Env) (bool, string, error) {
-	if err := e.symptom.Err; isCoherency(err) {
+	if err := e.Symptom.Err; isCoherency(err) {
 		return true, err.Error(), nil
 	}
 	return false, "the device names no missing sync", nil

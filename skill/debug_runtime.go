@@ -49,7 +49,7 @@ func (runtimeFailure) Run(ctx context.Context, e *Env) (Outcome, error) {
 // isError tests the symptom's error.
 func isError(want error) func(context.Context, *Env) (bool, string, error) {
 	return func(_ context.Context, e *Env) (bool, string, error) {
-		if err := e.symptom.Err; errors.Is(err, want) {
+		if err := e.Symptom.Err; errors.Is(err, want) {
 			return true, err.Error(), nil
 		}
 		return false, "the error is another one", nil
@@ -77,7 +77,7 @@ func works(ctx context.Context, e *Env) error {
 }
 
 func lost(ctx context.Context, e *Env) (bool, string, error) {
-	if !errors.Is(e.symptom.Err, npu.ErrDeviceLost) {
+	if !errors.Is(e.Symptom.Err, npu.ErrDeviceLost) {
 		return false, "no context was lost", nil
 	}
 	if err := works(ctx, e); err != nil {
@@ -87,7 +87,7 @@ func lost(ctx context.Context, e *Env) (bool, string, error) {
 }
 
 func transient(ctx context.Context, e *Env) (bool, string, error) {
-	if !errors.Is(e.symptom.Err, npu.ErrTimeout) {
+	if !errors.Is(e.Symptom.Err, npu.ErrTimeout) {
 		return false, "nothing hung", nil
 	}
 	if err := works(ctx, e); err != nil {
@@ -98,7 +98,7 @@ func transient(ctx context.Context, e *Env) (bool, string, error) {
 
 func attentionHangs(ctx context.Context, e *Env) (bool, string, error) {
 	if e.bench.Recipe.Prefill == nil || e.bench.Recipe.Prefill.Attention == plan.OnHost ||
-		!errors.Is(e.symptom.Err, npu.ErrTimeout) {
+		!errors.Is(e.Symptom.Err, npu.ErrTimeout) {
 		return false, "the plan has no fused attention, or nothing hung", nil
 	}
 	r := e.Recipe()
@@ -128,21 +128,21 @@ func (routingCongestion) Trigger(s Symptom) bool {
 func (routingCongestion) Run(ctx context.Context, e *Env) (Outcome, error) {
 	var list []hypothesis
 	for _, u := range unmerges() {
-		apart := e.symptom.Recipe.Clone()
+		apart := e.Symptom.Recipe.Clone()
 		if apart.Prefill == nil || !u.take(&apart) {
 			continue
 		}
 		list = append(list, hypothesis{
 			"routing congestion: " + u.what + " is more than the array takes in one dispatch",
 			func(ctx context.Context, e *Env) (bool, string, error) {
-				if journal.IsKernelGate(e.symptom.Gate) && isRefusal(e.symptom.Err) {
+				if journal.IsKernelGate(e.Symptom.Gate) && isRefusal(e.Symptom.Err) {
 					return false, "a kernel is refused that shares its dispatch with no other", nil
 				}
 				trial := e.with(apart)
 				if _, err := trial.Plan(); err != nil {
 					return false, fmt.Sprintf("taken apart, it is refused too: %v", err), nil
 				}
-				if isDeviceFailure(e.symptom.Err) {
+				if isDeviceFailure(e.Symptom.Err) {
 					if err := works(ctx, trial); err != nil {
 						return false, fmt.Sprintf("taken apart, it fails too: %v", err), nil
 					}
@@ -161,7 +161,7 @@ func (routingCongestion) Run(ctx context.Context, e *Env) (Outcome, error) {
 	list = append(list, hypothesis{
 		"placement: a kernel of the plan breaks a rule of the array by itself",
 		func(_ context.Context, e *Env) (bool, string, error) {
-			return isRefusal(e.symptom.Err), fmt.Sprint(e.symptom.Err), nil
+			return isRefusal(e.Symptom.Err), fmt.Sprint(e.Symptom.Err), nil
 		},
 		advice("follow the rule's advice: another tile, another herd, or padding"),
 	})

@@ -19,13 +19,15 @@ import (
 
 // Errors for [errors.Is].
 var (
-	ErrLocked      = workspace.ErrLocked
-	ErrOtherModel  = errors.New("skill: the workspace is about something else")
-	ErrOrder       = errors.New("skill: the phase before has not passed")
-	ErrStopped     = errors.New("skill: stopped at the checkpoint after a phase; run again to go on")
-	ErrBudget      = errors.New("skill: Options.Budget is used up: deploy into this folder again to go on")
-	ErrClosed      = journal.ErrClosed
-	ErrNoEvaluator = errors.New("skill: there is no evaluator, and the plan stays a draft: set Options.Evaluate")
+	ErrLocked     = workspace.ErrLocked
+	ErrOtherModel = errors.New("skill: the workspace is about something else")
+	ErrStopped    = errors.New("skill: stopped at the checkpoint after a phase; run again to go on")
+)
+
+var (
+	errOrder       = errors.New("skill: the phase before has not passed")
+	errBudget      = errors.New("skill: Options.Budget is used up: deploy into this folder again to go on")
+	errNoEvaluator = errors.New("skill: there is no evaluator, and the plan stays a draft: set Options.Evaluate")
 )
 
 // PhaseError is a phase that did not pass.
@@ -48,14 +50,8 @@ type Deployment struct {
 	timer     *timing.Timer
 
 	ck     *checkpoint.Checkpoint
-	place  place // of events
+	events reporter
 	closed bool
-}
-
-// place is where a deployment is, for its events.
-type place struct {
-	phase       Phase
-	done, total int
 }
 
 // NewDeployment opens a workspace for a checkpoint on a device, and resumes the deployment in it if
@@ -73,6 +69,7 @@ func NewDeployment(path string, dev npu.Device, opts *Options) (*Deployment, err
 	if opts != nil {
 		d.opts = *opts
 	}
+	d.events.to = d.opts.Observe
 	if err := d.open(path, dev); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
@@ -95,11 +92,11 @@ func (d *Deployment) open(path string, dev npu.Device) (err error) {
 		return err
 	}
 	d.log = d.ws.Log
-	d.models = models.New(o.Checkpoint, dev, d.step)
+	d.models = models.New(o.Checkpoint, dev, d.events.step)
 	d.reference = gates.NewReference(o.Oracle, o.Golden, d.opts.Positions)
 	d.timer = &timing.Timer{
-		Models: d.models, Log: d.log, Step: d.step, Repetitions: d.opts.Repetitions, NoteEvery: d.opts.noteEvery(),
-		IDs: func(ctx context.Context) ([]int32, error) { return d.newEnv(d.place.phase).bench.IDs(ctx) },
+		Models: d.models, Log: d.log, Step: d.events.step, Repetitions: d.opts.Repetitions, NoteEvery: d.opts.noteEvery(),
+		IDs: func(ctx context.Context) ([]int32, error) { return newEnv(d, d.events.phase).bench.IDs(ctx) },
 	}
 	return d.begin(o.Subject)
 }
@@ -130,44 +127,32 @@ func (d *Deployment) begin(subject journal.Subject) error {
 // State returns the state of the deployment. Callers must not change it.
 func (d *Deployment) State() *State { return d.log.State }
 
-func (d *Deployment) observe(e Event) {
-	if d.opts.Observe != nil {
-		d.opts.Observe(e)
-	}
-}
-
-// step reports the next step.
-func (d *Deployment) step(format string, args ...any) {
-	p := d.place
-	d.observe(Event{Phase: p.phase, What: EventStep, Text: fmt.Sprintf(format, args...), Done: p.done, Total: p.total})
-}
-
 // Run runs all phases that have not passed. It returns nil if all have passed, or if only the
 // evaluation is left and there is no evaluator. Otherwise it returns a [*PhaseError] if a phase
-// failed, [ErrStopped] if the user stopped it, [ErrBudget] if Options.Budget was used up, which
-// leaves the phase running, or the reason why there is no verdict, such as [ErrBusy], which
-// leaves the plan as it was.
+// failed, [ErrStopped] if the user stopped it, an error that wraps [context.DeadlineExceeded] if
+// Options.Budget was used up, which leaves the phase running, or the reason why there is no verdict,
+// such as [ErrBusy], which leaves the plan as it was.
 func (d *Deployment) Run(ctx context.Context) error {
 	if d.opts.Budget > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, d.opts.Budget, ErrBudget)
+		ctx, cancel = context.WithTimeoutCause(ctx, d.opts.Budget, errBudget)
 		defer cancel()
 	}
 	err := d.runAll(ctx)
 	var failed *PhaseError
 	switch {
-	case err == nil, !errors.Is(context.Cause(ctx), ErrBudget):
+	case err == nil, !errors.Is(context.Cause(ctx), errBudget):
 	case errors.As(err, &failed), errors.Is(err, ErrStopped), journal.IsStorage(err):
 		// These would have come without a budget too.
 	default: // the step in progress was cancelled
-		err = fmt.Errorf("%w (%w)", ErrBudget, context.DeadlineExceeded)
+		err = fmt.Errorf("%w (%w)", errBudget, context.DeadlineExceeded)
 	}
 	return err
 }
 
 func (d *Deployment) runAll(ctx context.Context) error {
 	if d.closed {
-		return ErrClosed
+		return journal.ErrClosed
 	}
 	if err := d.measureAgain(); err != nil {
 		return err
@@ -236,7 +221,7 @@ func (d *Deployment) checkpoint(ctx context.Context) error {
 }
 
 // RunPhase runs one phase, even if it has passed before; all later phases are then pending. It
-// returns [ErrOrder] if the phase before has not passed, and a [*PhaseError] with the report if the
+// returns an error if the phase before has not passed, and a [*PhaseError] with the report if the
 // phase does not pass.
 func (d *Deployment) RunPhase(ctx context.Context, p Phase) (PhaseReport, error) {
 	if !p.Valid() {
@@ -260,16 +245,6 @@ func (d *Deployment) report(p Phase) PhaseReport {
 		}
 	}
 	return r
-}
-
-// skill returns the skill of a name, or nil.
-func (d *Deployment) skill(name string) Skill {
-	for _, s := range d.skills {
-		if s.Name() == name {
-			return s
-		}
-	}
-	return nil
 }
 
 // writeFiles writes all files of the workspace that are derived from the journal.
@@ -305,8 +280,8 @@ func (d *Deployment) writePlan() error {
 // Performance returns the report of the last measurement of the plan.
 func (d *Deployment) Performance() (*Performance, error) { return report.PerformanceOf(d.log.State) }
 
-// Close closes the model and the workspace. Later calls that run or record something return
-// [ErrClosed]. Close can be called again.
+// Close closes the model and the workspace. Later calls that run or record something return an
+// error. Close can be called again.
 func (d *Deployment) Close() error {
 	if d.closed {
 		return nil

@@ -44,7 +44,7 @@ func (d *Deployment) decide(reported Phase, decision Decision) error {
 		if !decision.Phase.Valid() || decision.Phase > reported {
 			return fmt.Errorf("skill: cannot redirect from %s to %s, which is later", reported, decision.Phase)
 		}
-		if decision.Skill != "" && d.skill(decision.Skill) == nil {
+		if decision.Skill != "" && named(d.skills, decision.Skill) == nil {
 			return fmt.Errorf("skill: cannot redirect to skill %q: there is no such skill", decision.Skill)
 		}
 	case Stop:
@@ -58,39 +58,41 @@ func (d *Deployment) decide(reported Phase, decision Decision) error {
 // Look runs a gate of a phase on the plan and returns its result. It records nothing: a phase
 // counts only the gates that it has run itself.
 func (d *Deployment) Look(ctx context.Context, p Phase, name string) (GateResult, error) {
-	_, r, err := d.look(ctx, p, name)
-	return r, err
-}
-
-func (d *Deployment) look(ctx context.Context, p Phase, name string) (*Env, GateResult, error) {
-	if !p.Valid() {
-		return nil, GateResult{}, fmt.Errorf("skill: there is no phase %d", int(p))
-	}
 	e, err := d.env(p)
 	if err != nil {
-		return nil, GateResult{}, err
+		return GateResult{}, err
 	}
-	list, err := e.gates(p)
+	return e.look(ctx, name)
+}
+
+// look runs one of the phase's gates and records nothing.
+func (e *Env) look(ctx context.Context, name string) (GateResult, error) {
+	list, err := e.gates(e.Phase)
 	if err != nil {
-		return nil, GateResult{}, err
+		return GateResult{}, err
 	}
 	i := slices.IndexFunc(list, func(g gates.Gate) bool { return g.Name == name })
 	if i < 0 {
-		return nil, GateResult{}, fmt.Errorf("skill: phase %s has no gate %q; it has %s", p, name,
+		return GateResult{}, fmt.Errorf("skill: phase %s has no gate %q; it has %s", e.Phase, name,
 			strings.Join(gateNames(list), ", "))
 	}
-	d.reference.Forget()
+	e.d.reference.Forget()
 	r, err := list[i].Key(e.bench)
 	if err != nil {
-		return nil, r, err
+		return r, err
 	}
 	v, err := list[i].Check(ctx, e.bench)
 	if err != nil {
-		return e, r, fmt.Errorf("skill: gate %s: %w", name, err)
+		return r, gateError{fmt.Errorf("skill: gate %s: %w", name, err)}
 	}
 	gates.Judge(&r, v)
-	return e, r, nil
+	return r, nil
 }
+
+// gateError is the error of a gate that exists and could not be run.
+type gateError struct{ error }
+
+func (e gateError) Unwrap() error { return e.error }
 
 func gateNames(list []gates.Gate) []string {
 	var names []string
@@ -100,17 +102,18 @@ func gateNames(list []gates.Gate) []string {
 	return names
 }
 
-// GatesOf returns the names of the gates of a phase, for the plan as it is.
-func (d *Deployment) GatesOf(p Phase) ([]string, error) {
-	if !p.Valid() {
-		return nil, fmt.Errorf("skill: there is no phase %d", int(p))
+// failing returns the name of the phase's gate that has failed, or of its last gate.
+func (e *Env) failing() (string, error) {
+	for _, g := range e.State.Phases[e.Phase].Gates {
+		if !g.OK {
+			return g.Name, nil
+		}
 	}
-	e, err := d.env(p)
+	list, err := e.gates(e.Phase)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	list, err := e.gates(p)
-	return gateNames(list), err
+	return list[len(list)-1].Name, nil
 }
 
 // Diagnosis is the result of Diagnose.
@@ -120,17 +123,27 @@ type Diagnosis struct {
 	Skills  []string   `json:"skills,omitempty"`  // the skills that know the symptom, in order
 }
 
-// Diagnose runs a gate. If the gate fails and is one of the model, Diagnose finds the first op that
-// is wrong although its inputs are right. It changes nothing: the phase itself asks the same skills
-// for a remedy.
+// Diagnose runs a gate. If name is "", that is the gate of the phase that has failed, or the last
+// one. If the gate fails and is one of the model, Diagnose finds the first op that is wrong although
+// its inputs are right. It changes nothing: the phase itself asks the same skills for a remedy.
 func (d *Deployment) Diagnose(ctx context.Context, p Phase, name string) (Diagnosis, error) {
-	e, r, err := d.look(ctx, p, name)
+	e, err := d.env(p)
+	if err != nil {
+		return Diagnosis{}, err
+	}
+	if name == "" {
+		if name, err = e.failing(); err != nil {
+			return Diagnosis{}, err
+		}
+	}
+	r, err := e.look(ctx, name)
 	found := Diagnosis{Gate: r}
+	var broken gateError
 	switch {
-	case err != nil && (e == nil || ctx.Err() != nil):
-		return found, err
-	case err != nil:
+	case errors.As(err, &broken) && ctx.Err() == nil:
 		found.Symptom = &Symptom{Phase: p, Gate: name, Err: err, Error: err.Error(), Recipe: e.bench.Recipe}
+	case err != nil:
+		return found, err
 	case r.OK:
 		return found, nil
 	default:

@@ -68,11 +68,7 @@ func TestLookPassesNothing(t *testing.T) {
 	through(t, d, SingleBlock)
 	before := skilltest.Must(json.Marshal(d.State().Phases[SingleBlock:]))
 	for _, p := range []Phase{SingleBlock, FullModel} {
-		names, err := d.GatesOf(p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, name := range names {
+		for _, name := range gatesOf(t, d, p) {
 			if r, err := d.Look(context.Background(), p, name); err != nil || !r.OK || r.Summary == "" {
 				t.Errorf("%s: %+v, %v", name, r, err)
 			}
@@ -98,6 +94,9 @@ func TestDiagnose(t *testing.T) {
 	found, err := d.Diagnose(context.Background(), SingleBlock, journal.GateBlockOps)
 	if err != nil || found.Symptom != nil || !found.Gate.OK {
 		t.Errorf("a right device: %+v, %v", found, err)
+	}
+	if last, err := d.Diagnose(context.Background(), SingleBlock, ""); err != nil || last.Gate.Name != journal.GateBlockFar {
+		t.Errorf("without a failed gate, the last one is diagnosed: %+v, %v", last, err)
 	}
 	i := slices.IndexFunc(defect.All(), func(f *defect.Defect) bool { return f.Model == "smollm-mha" && !f.Precise })
 	if i < 0 {
@@ -181,4 +180,10 @@ func TestRecipeWith(t *testing.T) {
 			t.Errorf("%.60s: %+v, %v; want an error about %q", tc.patch, got, err, tc.want)
 		}
 	}
+}
+
+// gatesOf returns the names of the gates of a phase.
+func gatesOf(t *testing.T, d *Deployment, p Phase) []string {
+	t.Helper()
+	return gateNames(skilltest.Must(skilltest.Must(d.env(p)).gates(p)))
 }

@@ -14,35 +14,51 @@ import (
 	"github.com/npukit/npukit/skill/internal/journal"
 )
 
-// Env is the environment of a skill or a gate: a model, a device, an oracle and a plan, in one
-// phase. It must be used by one goroutine.
+// Env is the environment of a skill or a gate, in one phase. Its fields must not be changed, and it
+// must be used by one goroutine.
 type Env struct {
-	d     *Deployment
-	phase Phase
-	bench *gates.Bench // has the plan
+	Phase   Phase   // the phase that runs
+	State   *State  // of the deployment; in an evaluation, as the evaluator has read it
+	Symptom Symptom // the failure that a debug skill is asked about
 
-	tried   bool         // the plan is that of a change that is only tried
-	symptom Symptom      // that a debug skill is asked about
-	checked []Hypothesis // by that skill
+	Config     *checkpoint.Config     // the model's architecture
+	Checkpoint *checkpoint.Checkpoint // open for as long as the deployment; nil in a forecast
+	Device     npu.Device             // the device that the model is deployed on; nil in a forecast
+	Oracle     *oracle.Model          // the reference implementation; nil in a forecast
+	Golden     *golden.File           // reference outputs of another implementation, or nil
+
+	d     *Deployment
+	bench *gates.Bench // has the plan
+	tried bool         // the plan is that of a change that is only tried
 }
 
 // env returns the environment of a phase, on the deployment's plan.
 func (d *Deployment) env(p Phase) (*Env, error) {
-	if d.closed {
-		return nil, ErrClosed
+	switch {
+	case !p.Valid():
+		return nil, fmt.Errorf("skill: there is no phase %d", int(p))
+	case d.closed:
+		return nil, journal.ErrClosed
 	}
-	d.place = place{phase: p}
-	return d.newEnv(p), nil
+	d.events.phase, d.events.done, d.events.total = p, 0, 0
+	return newEnv(d, p), nil
 }
 
-func (d *Deployment) newEnv(p Phase) *Env {
+// newEnv returns the environment of a phase, also of a deployment that is closed.
+func newEnv(d *Deployment, p Phase) *Env {
 	recipe := d.log.State.Recipe
 	if d.log.State.Plan == "" {
 		recipe = journal.Naive(d.models.Info, d.log.State.Subject.SeqLen)
 	}
 	note := func(n journal.KernelNote) error { return d.log.Append(journal.KindKernel, p, n) }
-	return &Env{d: d, phase: p, bench: &gates.Bench{Reference: d.reference, Models: d.models, Recipe: recipe,
-		Kernel: note}}
+	return envOn(d, p, &gates.Bench{Reference: d.reference, Models: d.models, Recipe: recipe, Kernel: note})
+}
+
+// envOn returns the environment of a phase on a bench.
+func envOn(d *Deployment, p Phase, bench *gates.Bench) *Env {
+	m := bench.Models
+	return &Env{Phase: p, State: d.log.State, Config: m.Config, Checkpoint: m.Checkpoint, Device: m.Device,
+		Oracle: bench.Oracle, Golden: bench.Golden, d: d, bench: bench}
 }
 
 // with returns the environment with another plan.
@@ -51,30 +67,6 @@ func (e *Env) with(r Recipe) *Env {
 	other.bench = e.bench.With(r)
 	return &other
 }
-
-// Phase returns the phase that runs.
-func (e *Env) Phase() Phase { return e.phase }
-
-// Config returns the model's architecture. Callers must not change it.
-func (e *Env) Config() *checkpoint.Config { return e.bench.Models.Config }
-
-// Checkpoint returns the model's checkpoint. It is open for as long as the deployment is.
-func (e *Env) Checkpoint() *checkpoint.Checkpoint { return e.bench.Models.Checkpoint }
-
-// Device returns the device that the model is deployed on.
-func (e *Env) Device() npu.Device { return e.bench.Models.Device }
-
-// Oracle returns the reference implementation of the model.
-func (e *Env) Oracle() *oracle.Model { return e.bench.Oracle }
-
-// Golden returns the reference outputs of another implementation, or nil.
-func (e *Env) Golden() *golden.File { return e.bench.Golden }
-
-// State returns the state of the deployment. Callers must not change it.
-func (e *Env) State() *State { return e.d.log.State }
-
-// Symptom returns the failure that a debug skill is asked about.
-func (e *Env) Symptom() Symptom { return e.symptom }
 
 // Recipe returns the recipe of the environment's plan.
 func (e *Env) Recipe() Recipe { return e.bench.Recipe.Clone() }
@@ -85,27 +77,6 @@ func (e *Env) Plan() (*plan.Plan, error) { return e.bench.Plan() }
 // Session returns an empty session of the model with the environment's plan. It belongs to the
 // deployment, is valid until the next call, and need not be closed.
 func (e *Env) Session(ctx context.Context) (*model.Session, error) { return e.bench.Session(ctx) }
-
-// Measure returns the speed of the environment's plan: as the clock predicts it on a virtual array,
-// and elsewhere the median of repetitions. It judges nothing.
-func (e *Env) Measure(ctx context.Context) (Measurement, error) {
-	return e.d.timer.Measure(ctx, e.phase, e.bench.Recipe)
-}
-
-// Gate runs one of the phase's gates on the environment's plan. If the gate has passed already in
-// this attempt at the phase, Gate returns that result.
-func (e *Env) Gate(ctx context.Context, name string) (GateResult, error) {
-	list, err := e.gates(e.phase)
-	if err != nil {
-		return GateResult{}, err
-	}
-	for _, g := range list {
-		if g.Name == name {
-			return e.runGate(ctx, g)
-		}
-	}
-	return GateResult{}, fmt.Errorf("skill: phase %s has no gate %q", e.phase, name)
-}
 
 // SetRecipe makes the plan of r the deployment's, for the reason why. All later gates run on that
 // plan. If the plan cannot be made, SetRecipe returns an error and changes nothing. A skill that is
@@ -131,12 +102,9 @@ func (e *Env) SetRecipe(r Recipe, why string) error {
 }
 
 // Step reports the next step, as an event.
-func (e *Env) Step(format string, args ...any) { e.d.step(format, args...) }
+func (e *Env) Step(format string, args ...any) { e.d.events.step(format, args...) }
 
 // Issue records a bug for people to know of.
 func (e *Env) Issue(i Issue) error { return e.note(journal.KindIssue, i) }
 
-// Hypothesis records a cause that a debug skill has tested.
-func (e *Env) Hypothesis(h Hypothesis) { e.checked = append(e.checked, h) }
-
-func (e *Env) note(kind journal.Kind, data any) error { return e.d.log.Append(kind, e.phase, data) }
+func (e *Env) note(kind journal.Kind, data any) error { return e.d.log.Append(kind, e.Phase, data) }

@@ -79,7 +79,7 @@ func Evaluate(ctx context.Context, dir string, dev npu.Device, opts *EvaluateOpt
 	}
 	if o.Observe != nil {
 		e.Observe = func(text string, done, total int) {
-			o.Observe(Event{Phase: Evaluation, What: EventStep, Text: text, Done: done, Total: total})
+			o.Observe(Event{Phase: Evaluation, What: eventStep, Text: text, Done: done, Total: total})
 		}
 	}
 	for _, g := range o.Gates {
@@ -104,10 +104,10 @@ func evaluationEnv(opts *Options, bench *gates.Bench, claimed *State) (*Env, err
 		return nil, err
 	}
 	d := &Deployment{opts: *opts, log: journal.Unwritten(claimed, nil), models: bench.Models,
-		reference: bench.Reference, ck: bench.Models.Checkpoint, place: place{phase: Evaluation}}
-	d.timer = &timing.Timer{Models: d.models, Log: journal.Unwritten(empty, nil), Step: d.step,
+		reference: bench.Reference, ck: bench.Models.Checkpoint, events: reporter{to: opts.Observe, phase: Evaluation}}
+	d.timer = &timing.Timer{Models: d.models, Log: journal.Unwritten(empty, nil), Step: d.events.step,
 		Repetitions: opts.Repetitions, IDs: bench.IDs}
-	return &Env{d: d, phase: Evaluation, bench: bench}, nil
+	return envOn(d, Evaluation, bench), nil
 }
 
 // Main makes a program one that can evaluate its own deployments. It must be the first call in

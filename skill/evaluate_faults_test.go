@@ -299,7 +299,7 @@ func TestSeededFaults(t *testing.T) {
 			opts.SeqLen = 64
 			from := max(tc.from, SingleBlock)
 			f := tc.fault
-			opts.Observe = func(e Event) { f.on = f.on || e.What == EventPhase && e.Phase >= from }
+			opts.Observe = func(e Event) { f.on = f.on || e.What == eventPhase && e.Phase >= from }
 			base := skilltest.OpenSim(t, tc.options)
 			dev := npu.Device(seeded{base, &f, false})
 			if tc.wrap != "" {

@@ -16,8 +16,8 @@ func TestUserGateInAnEvaluation(t *testing.T) {
 		Check: func(_ context.Context, e *Env) (Verdict, error) {
 			ran++
 			e.Step("reading the state")
-			c, s := Checks{Name: "reads-state"}, e.State()
-			c.Hold(s.Subject.SeqLen == opts.SeqLen && s.Subject.Config.Layers == e.Config().Layers, "subject",
+			c, s := Checks{Name: "reads-state"}, e.State
+			c.Hold(s.Subject.SeqLen == opts.SeqLen && s.Subject.Config.Layers == e.Config.Layers, "subject",
 				"the subject is that of the deployment")
 			c.Hold(s.Plan != "" && s.Recipe.SeqLen == e.Recipe().SeqLen, "plan", "the state has the plan")
 			return c, nil

@@ -67,7 +67,7 @@ func Foresee(ctx context.Context, c *checkpoint.Config, opts *Options) (*Forecas
 	f.Steps = []Foreseen{{Phase: Reference, Step: "first plan", Outcome: Kept, TTFT: now.TTFT,
 		Token: 1 / now.TokensPerSec}}
 	for _, p := range []Phase{Prefill, Decode} {
-		for _, change := range d.newEnv(p).with(f.Recipe).changes() {
+		for _, change := range newEnv(d, p).with(f.Recipe).changes() {
 			if ctx.Err() != nil {
 				return f, ctx.Err()
 			}
@@ -90,7 +90,7 @@ func forecasting(c *checkpoint.Config, o Options) (*Deployment, error) {
 	state.Subject = &journal.Subject{Name: c.Name, Device: info.Kind, Array: info.Array, SeqLen: o.SeqLen}
 	d := &Deployment{opts: o, log: journal.Unwritten(state, journal.ErrForecast), models: models.Forecast(c, info)}
 	d.reference = gates.NewReference(nil, nil, o.Positions)
-	d.timer = &timing.Timer{Models: d.models, Log: d.log, Step: d.step, Repetitions: o.Repetitions}
+	d.timer = &timing.Timer{Models: d.models, Log: d.log, Step: d.events.step, Repetitions: o.Repetitions}
 	d.skills, err = skills(o.Skills)
 	return d, err
 }

@@ -98,10 +98,10 @@ func (e *Env) runGate(ctx context.Context, g gates.Gate) (GateResult, error) {
 		reports = d.ws.Path(journal.FolderReports)
 	}
 	r := &gates.Runner{
-		Log: d.log, Reports: reports, Plain: d.opts.plain, PartsFrom: d.opts.partsFrom(), Step: d.step,
-		Done: func(r GateResult) { d.observe(Event{Phase: e.phase, What: EventGate, Text: r.Summary, Gate: &r}) },
+		Log: d.log, Reports: reports, Plain: d.opts.plain, PartsFrom: d.opts.partsFrom(), Step: d.events.step,
+		Done: func(r GateResult) { d.events.send(Event{Phase: e.Phase, What: eventGate, Text: r.Summary, Gate: &r}) },
 	}
-	return r.Run(ctx, e.phase, g, e.bench)
+	return r.Run(ctx, e.Phase, g, e.bench)
 }
 
 // checkTried checks that an optimisation phase has tried something, and that the changes kept are
@@ -109,7 +109,7 @@ func (e *Env) runGate(ctx context.Context, g gates.Gate) (GateResult, error) {
 func checkTried(e *Env) (Verdict, error) {
 	c := Checks{Name: journal.GateTried}
 	kept, measured := 0, 0
-	attempts := e.State().Attempted(e.phase)
+	attempts := e.State.Attempted(e.Phase)
 	for _, a := range attempts {
 		if a.After != nil {
 			measured++
@@ -118,7 +118,7 @@ func checkTried(e *Env) (Verdict, error) {
 			continue
 		}
 		kept++
-		better, _ := timing.Faster(&a, e.phase)
+		better, _ := timing.Faster(&a, e.Phase)
 		how := "is faster beyond noise"
 		if a.Published {
 			how = "is faster beyond noise, or as fast and the published form"
@@ -141,10 +141,10 @@ func checkPlanFile(e *Env) (Verdict, error) {
 	if err != nil {
 		return nil, err
 	}
-	decided := e.State().Plan
+	decided := e.State.Plan
 	c.Hold(hash == decided, "hash", "plan.json is the plan that was decided: %.12s, %.12s", hash, decided)
 	info := e.bench.Models.Info
-	err = p.Check(e.Config(), info)
+	err = p.Check(e.Config, info)
 	c.Hold(err == nil, "device", "the device takes it: %v", gates.ErrorOr(err, "yes"))
 	if info.Array != "" {
 		// More programs than contexts take turns. The clock has priced that; a note tells it.

@@ -61,7 +61,7 @@ const firstOfAll = -1
 
 // Changes returns the lesson's change in its phase.
 func (s lessonSkill) Changes(e *Env) []Change {
-	if p := s.lesson.Trigger.Phase; p == nil || *p != e.phase || !s.holds(e) {
+	if p := s.lesson.Trigger.Phase; p == nil || *p != e.Phase || !s.holds(e) {
 		return nil
 	}
 	next, err := e.bench.Recipe.With(s.lesson.Change)
@@ -74,7 +74,7 @@ func (s lessonSkill) Changes(e *Env) []Change {
 // Run tries the change on the failure, and keeps it if it helps.
 func (s lessonSkill) Run(ctx context.Context, e *Env) (Outcome, error) {
 	next, err := e.bench.Recipe.With(s.lesson.Change)
-	if !s.holds(e) || err != nil || e.phase >= Finalise {
+	if !s.holds(e) || err != nil || e.Phase >= Finalise {
 		return Outcome{}, nil
 	}
 	return walk(ctx, e, []hypothesis{{
@@ -88,14 +88,14 @@ func (s lessonSkill) Run(ctx context.Context, e *Env) (Outcome, error) {
 
 // mends repeats the failed gate or run on the changed plan.
 func (s lessonSkill) mends(ctx context.Context, trial *Env) (bool, string, error) {
-	name := trial.symptom.Gate
+	name := trial.Symptom.Gate
 	if s.lesson.Trigger.Error != "" {
 		if err := works(ctx, trial); err != nil {
 			return false, fmt.Sprintf("with the change it fails too: %v", err), nil
 		}
 		return true, "with the change the model runs", nil
 	}
-	list, err := trial.gates(trial.phase)
+	list, err := trial.gates(trial.Phase)
 	if err != nil {
 		return false, fmt.Sprintf("the plan cannot be made with the change: %v", err), nil
 	}

@@ -131,12 +131,10 @@ func TestRemedyLessonsSaveWork(t *testing.T) {
 		}}}
 		searching := ownSkill{name: "searching", trigger: func(s Symptom) bool { return s.Gate == "precise" },
 			run: func(ctx context.Context, e *Env) (Outcome, error) {
-				for _, cause := range []string{"the moon", "the weather"} {
-					e.Hypothesis(Hypothesis{Cause: cause, Evidence: "it is not"})
-				}
+				checked := []Hypothesis{{Cause: "the moon"}, {Cause: "the weather"}}
 				r := e.Recipe()
 				r.Activations, r.Cache = dtype.F32, dtype.F32
-				return Outcome{Cause: "activations are rounded", Fixed: true}, e.SetRecipe(r, "a test")
+				return Outcome{Cause: "activations are rounded", Fixed: true, Checked: checked}, e.SetRecipe(r, "a test")
 			}}
 		opts.Skills = append(lessons, searching)
 		s, took := toTheEnd(t, skilltest.Tiny(model), skilltest.OpenCPU(t), opts)

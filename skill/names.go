@@ -59,11 +59,9 @@ const (
 )
 
 // GateResult is the result of a gate: Name, Subject (the hash of the plan or the kernel), OK,
-// Summary, Reasons (why it failed), Figures, Bounds, Report and Seconds.
+// Summary, Reasons (why it failed), Figures, Bounds, Report and Seconds. Method OfKernel reports
+// whether the gate is one of a kernel.
 type GateResult = journal.GateResult
-
-// GateKernel begins the names of gates of kernels, before a slash and the kernel.
-const GateKernel = journal.GateKernel
 
 // Recipe has the options of a plan: SeqLen; Chunk, Activations and Cache for devices that take
 // any number of rows; Lengths, Prefill and Decode for arrays. Method With returns it with the
@@ -101,7 +99,8 @@ const (
 type Symptom = journal.Symptom
 
 // Outcome is the result of a skill: Cause ("" for none), Evidence, Remedy, Fixed (whether the gates
-// must run again, since the skill has changed something), and Directions.
+// must run again, since the skill has changed something), Directions, and Checked (the hypotheses
+// that it has tested).
 type Outcome = journal.Outcome
 
 // Hypothesis is a possible cause of a symptom: Cause, Confirmed, and Evidence of its test.

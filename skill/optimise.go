@@ -69,15 +69,15 @@ func rank(c Change) int {
 // optimise tries the phase's changes one after the other, each on top of those kept before. It does
 // not repeat changes that this attempt at the phase has tried, as in a process that was killed.
 func (e *Env) optimise(ctx context.Context) error {
-	if _, err := e.Measure(ctx); err != nil {
+	if _, err := e.d.timer.Measure(ctx, e.Phase, e.bench.Recipe); err != nil {
 		return err
 	}
 	list := e.changes()
 	for i, c := range list {
-		if slices.ContainsFunc(e.State().Attempted(e.phase), func(a Attempt) bool { return a.Step == c.Name }) {
+		if slices.ContainsFunc(e.State.Attempted(e.Phase), func(a Attempt) bool { return a.Step == c.Name }) {
 			continue
 		}
-		e.d.place.done, e.d.place.total = i, len(list)
+		e.d.events.done, e.d.events.total = i, len(list)
 		if _, err := e.Propose(ctx, c); err != nil {
 			return err
 		}
@@ -103,7 +103,7 @@ func (e *Env) Propose(ctx context.Context, c Change) (Attempt, error) {
 		}
 	}
 	text := c.Name + ": " + a.Outcome + ", " + a.Why
-	e.d.observe(Event{Phase: e.phase, What: EventAttempt, Text: text, Done: e.d.place.done, Total: e.d.place.total})
+	e.d.events.send(Event{Phase: e.Phase, What: eventAttempt, Text: text, Done: e.d.events.done, Total: e.d.events.total})
 	return a, nil
 }
 
@@ -151,7 +151,7 @@ func (e *Env) try(ctx context.Context, c Change) (Attempt, error) {
 	if err := timeAttempt(ctx, e, trial, &a); err != nil {
 		return a, err
 	}
-	if better, why := timing.Faster(&a, e.phase); better {
+	if better, why := timing.Faster(&a, e.Phase); better {
 		a.Outcome, a.Why = Kept, why
 	} else {
 		a.Why = why
@@ -162,14 +162,14 @@ func (e *Env) try(ctx context.Context, c Change) (Attempt, error) {
 // timeAttempt takes the speed of the plan and of the changed one. It leaves out the estimates,
 // which the measurements' own records have.
 func timeAttempt(ctx context.Context, e, trial *Env, a *Attempt) error {
-	before, after, err := e.d.timer.Compare(ctx, e.phase, e.bench.Recipe, trial.bench.Recipe)
+	before, after, err := e.d.timer.Compare(ctx, e.Phase, e.bench.Recipe, trial.bench.Recipe)
 	before.Estimate, after.Estimate = nil, nil
 	if after.Paired != nil {
 		other := Prefill
-		if e.phase == Prefill {
+		if e.Phase == Prefill {
 			other = Decode
 		}
-		a.Turns, a.OtherTurns, after.Paired = after.Paired.Of(e.phase), after.Paired.Of(other), nil
+		a.Turns, a.OtherTurns, after.Paired = after.Paired.Of(e.Phase), after.Paired.Of(other), nil
 	}
 	a.Before, a.After = &before, &after
 	return err
@@ -182,7 +182,7 @@ func (e *Env) refused(ctx context.Context, c Change, a Attempt, gate string, cau
 		return a, cause
 	}
 	a.Why = cause.Error()
-	s := Symptom{Phase: e.phase, Gate: gate, Err: cause, Error: cause.Error(), Recipe: a.Recipe}
+	s := Symptom{Phase: e.Phase, Gate: gate, Err: cause, Error: cause.Error(), Recipe: a.Recipe}
 	for _, sk := range e.d.skills {
 		if !sk.Trigger(s) {
 			continue

@@ -68,12 +68,12 @@ func (asks) Changes(e *Env) []Change {
 	p, err := e.Plan()
 	_, session := e.Session(ctx)
 	_, propose := e.Propose(ctx, Change{Name: "merged", Take: func(r *Recipe) { r.Prefill.MergePost = true }})
-	_, measure := e.Measure(ctx)
+	_, measure := e.d.timer.Measure(ctx, e.Phase, e.bench.Recipe)
 	set := e.SetRecipe(e.Recipe(), "no reason")
 	issue := e.Issue(Issue{})
-	if err != nil || p.SeqLen != e.State().Subject.SeqLen || e.Config().Layers != p.Model.Layers || session == nil ||
+	if err != nil || p.SeqLen != e.State.Subject.SeqLen || e.Config.Layers != p.Model.Layers || session == nil ||
 		propose == nil || measure == nil || set == nil || issue == nil ||
-		e.Checkpoint() != nil || e.Device() != nil {
+		e.Checkpoint != nil || e.Device != nil {
 		panic(errors.Join(errors.New("the environment of a forecast"), err, session, propose, measure, set, issue))
 	}
 	return nil

@@ -65,7 +65,7 @@ func proposeAll(ctx context.Context, e *Env, o Optimiser) (Outcome, error) {
 // returns none outside the optimisation phases, and none for a device without an array.
 func knobSteps(e *Env, names ...string) []Change {
 	var list []Change
-	if e.bench.Models.Info.Array == "" || e.phase != Prefill && e.phase != Decode {
+	if e.bench.Models.Info.Array == "" || e.Phase != Prefill && e.Phase != Decode {
 		return nil
 	}
 	for i, s := range plan.KnobSteps() {
@@ -73,7 +73,7 @@ func knobSteps(e *Env, names ...string) []Change {
 			continue
 		}
 		take := func(r *Recipe) { s.Take(r.Prefill) }
-		if e.phase == Decode {
+		if e.Phase == Decode {
 			take = func(r *Recipe) { takeInDecode(s, r) }
 		}
 		list = append(list, Change{Name: s.Name, Take: take, Order: i + 1, Published: true})

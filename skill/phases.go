@@ -38,7 +38,7 @@ func (s phaseSkill) Run(ctx context.Context, e *Env) (Outcome, error) {
 // Changes returns the changes that belong to none of the three optimisation skills: kernels, tiles,
 // the array, the LM head.
 func (s phaseSkill) Changes(e *Env) []Change {
-	if s.p != e.phase || s.p != Prefill && s.p != Decode {
+	if s.p != e.Phase || s.p != Prefill && s.p != Decode {
 		return nil
 	}
 	if e.bench.Models.Info.Array == "" {
@@ -58,7 +58,7 @@ func (s phaseSkill) Changes(e *Env) []Change {
 // firstPlan makes the naive plan the deployment's. If no plan can be made, the architecture gate
 // reports why.
 func firstPlan(e *Env) error {
-	if _, err := e.Plan(); err != nil || e.State().Plan != "" {
+	if _, err := e.Plan(); err != nil || e.State.Plan != "" {
 		return nil
 	}
 	return e.SetRecipe(e.bench.Recipe, "the plan that one would write first")
@@ -70,11 +70,11 @@ func finalMeasurement(ctx context.Context, e *Env) error {
 	if err := e.d.writePlan(); err != nil {
 		return err
 	}
-	if first, ok := e.State().FirstRecipe(); ok {
-		_, _, err := e.d.timer.Compare(ctx, e.phase, first, e.bench.Recipe)
+	if first, ok := e.State.FirstRecipe(); ok {
+		_, _, err := e.d.timer.Compare(ctx, e.Phase, first, e.bench.Recipe)
 		return err
 	}
-	_, err := e.Measure(ctx)
+	_, err := e.d.timer.Measure(ctx, e.Phase, e.bench.Recipe)
 	return err
 }
 

@@ -25,13 +25,13 @@ type attempt struct {
 func (d *Deployment) runPhase(ctx context.Context, p Phase) (PhaseReport, error) {
 	s := d.log.State
 	if p > Reference && s.Phases[p-1].Status != Passed {
-		return PhaseReport{}, fmt.Errorf("%w: %s, before %s", ErrOrder, p-1, p)
+		return PhaseReport{}, fmt.Errorf("%w: %s, before %s", errOrder, p-1, p)
 	}
 	if p == Evaluation && d.opts.Evaluate == nil {
-		return PhaseReport{}, ErrNoEvaluator
+		return PhaseReport{}, errNoEvaluator
 	}
 	if d.closed {
-		return PhaseReport{}, ErrClosed
+		return PhaseReport{}, journal.ErrClosed
 	}
 	first := s.Redirected()
 	if s.Phases[p].Status != Running {
@@ -39,9 +39,9 @@ func (d *Deployment) runPhase(ctx context.Context, p Phase) (PhaseReport, error)
 			return PhaseReport{}, err
 		}
 	}
-	d.observe(Event{Phase: p, What: EventPhase, Text: p.Info().Purpose})
+	d.events.send(Event{Phase: p, What: eventPhase, Text: p.Info().Purpose})
 	if p == Reference {
-		d.observe(Event{Phase: p, What: EventNote, Text: s.Subject.Reference()})
+		d.events.send(Event{Phase: p, What: eventNote, Text: s.Subject.Reference()})
 	}
 	env, err := d.env(p)
 	if err != nil {
@@ -50,7 +50,7 @@ func (d *Deployment) runPhase(ctx context.Context, p Phase) (PhaseReport, error)
 	a := &attempt{d, env}
 	if first != nil && first.Skill != "" && first.Phase == p {
 		symptom := Symptom{Phase: p, Recipe: env.bench.Recipe, Error: first.Note}
-		if _, err := env.ask(ctx, d.skill(first.Skill), symptom); err != nil {
+		if _, err := env.ask(ctx, named(d.skills, first.Skill), symptom); err != nil {
 			return PhaseReport{}, err
 		}
 	}
@@ -91,18 +91,18 @@ func reasonToStart(s *State, p Phase) string {
 func (a *attempt) work(ctx context.Context) (*Symptom, []string, error) {
 	env := a.env
 	env.bench.Forget()
-	if s := a.d.skill(env.phase.Info().Skill); s != nil {
+	if s := named(a.d.skills, env.Phase.Info().Skill); s != nil {
 		if _, err := s.Run(ctx, env); err != nil {
 			return a.symptom(ctx, "", err)
 		}
 	}
-	list, err := env.gates(env.phase)
+	list, err := env.gates(env.Phase)
 	if err != nil {
 		return a.symptom(ctx, "", err)
 	}
 	var keys []string
 	for i, g := range list {
-		a.d.place.done, a.d.place.total = i, len(list)
+		a.d.events.done, a.d.events.total = i, len(list)
 		r, err := env.runGate(ctx, g)
 		if err != nil {
 			return a.symptom(ctx, g.Name, err)
@@ -123,7 +123,7 @@ func (a *attempt) symptom(ctx context.Context, gate string, err error) (*Symptom
 	if ctx.Err() != nil || journal.IsStorage(err) || errors.As(err, &silent) {
 		return nil, nil, err
 	}
-	return &Symptom{Phase: a.env.phase, Gate: gate, Err: err, Error: err.Error(), Recipe: a.env.bench.Recipe}, nil, nil
+	return &Symptom{Phase: a.env.Phase, Gate: gate, Err: err, Error: err.Error(), Recipe: a.env.bench.Recipe}, nil, nil
 }
 
 // isDeviceFailure reports whether err comes from the device, and not from the plan.
@@ -144,7 +144,7 @@ func isRefusal(err error) bool {
 
 // finish ends the phase and writes the workspace's files.
 func (a *attempt) finish(f journal.Finish) (PhaseReport, error) {
-	p := a.env.phase
+	p := a.env.Phase
 	if err := a.env.note(journal.KindFinish, f); err != nil {
 		return PhaseReport{}, err
 	}
@@ -153,7 +153,7 @@ func (a *attempt) finish(f journal.Finish) (PhaseReport, error) {
 	if !r.Passed {
 		text = "did not pass: " + r.Reason
 	}
-	a.d.observe(Event{Phase: p, What: EventFinish, Text: text})
+	a.d.events.send(Event{Phase: p, What: eventFinish, Text: text})
 	return r, a.d.writeFiles()
 }
 
@@ -195,12 +195,12 @@ func (a *attempt) debug(ctx context.Context, s Symptom) (solved bool, reason str
 
 // ask runs a skill on a symptom and records its outcome.
 func (e *Env) ask(ctx context.Context, s Skill, symptom Symptom) (Outcome, error) {
-	e.checked, e.symptom = nil, symptom
+	e.Symptom = symptom
 	o, err := s.Run(ctx, e)
 	if err != nil {
 		return o, err
 	}
-	note := journal.SkillNote{Skill: s.Name(), Symptom: symptom, Checked: e.checked, Outcome: o}
+	note := journal.SkillNote{Skill: s.Name(), Symptom: symptom, Checked: o.Checked, Outcome: o}
 	if err := e.note(journal.KindSkill, note); err != nil {
 		return o, err
 	}
@@ -208,7 +208,7 @@ func (e *Env) ask(ctx context.Context, s Skill, symptom Symptom) (Outcome, error
 	if o.Cause == "" {
 		text = s.Name() + " knows no cause"
 	}
-	e.d.observe(Event{Phase: e.phase, What: EventSkill, Text: text})
+	e.d.events.send(Event{Phase: e.Phase, What: eventSkill, Text: text})
 	return o, nil
 }
 
@@ -216,7 +216,7 @@ func (e *Env) ask(ctx context.Context, s Skill, symptom Symptom) (Outcome, error
 // phase fails.
 func (a *attempt) question(ctx context.Context, s Symptom, reason string, directions []Direction) (bool, string,
 	error) {
-	q := Question{Phase: a.env.phase, Symptom: s, Diagnosis: strings.Join(s.Pattern, "; ")}
+	q := Question{Phase: a.env.Phase, Symptom: s, Diagnosis: strings.Join(s.Pattern, "; ")}
 	q.Directions = append(q.Directions, directions[:min(len(directions), 2)]...)
 	q.Directions = append(q.Directions,
 		Direction{Name: "again", What: "run the gates again, after something outside has been changed"},
@@ -240,7 +240,7 @@ func (a *attempt) question(ctx context.Context, s Symptom, reason string, direct
 	case "again":
 		return true, reason, nil
 	}
-	sk := a.d.skill(c.Direction)
+	sk := named(a.d.skills, c.Direction)
 	if sk == nil {
 		return false, reason, fmt.Errorf("skill: the choice %q is none of the directions", c.Direction)
 	}
@@ -251,7 +251,7 @@ func (a *attempt) question(ctx context.Context, s Symptom, reason string, direct
 // symptomOf returns the symptom of a gate that failed. Gates of the model get a diagnosis, op by
 // op.
 func (e *Env) symptomOf(ctx context.Context, g GateResult) (*Symptom, error) {
-	s := &Symptom{Phase: e.phase, Gate: g.Name, Reasons: g.Reasons, Recipe: e.bench.Recipe}
+	s := &Symptom{Phase: e.Phase, Gate: g.Name, Reasons: g.Reasons, Recipe: e.bench.Recipe}
 	switch g.Name {
 	case journal.GateBlock, journal.GateBlockOps, journal.GateBlockFar, journal.GateLogits, journal.GatePaper,
 		journal.GateGreedy,

@@ -42,6 +42,16 @@ func skills(own []Skill) ([]Skill, error) {
 	return list, nil
 }
 
+// named returns the skill of a name, or nil.
+func named(list []Skill, name string) Skill {
+	for _, s := range list {
+		if s.Name() == name {
+			return s
+		}
+	}
+	return nil
+}
+
 // BuiltIn returns the fifteen skills of the paper: the orchestrator, eight phases, three
 // optimisations and three kinds of failure.
 //

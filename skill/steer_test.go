@@ -27,7 +27,7 @@ func jsonOf(r journal.Record, v any) error { return json.Unmarshal(r.Data, v) }
 func TestOrder(t *testing.T) {
 	d := deployment(t, skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), small(t))
 	ctx := context.Background()
-	if _, err := d.RunPhase(ctx, SingleBlock); !errors.Is(err, ErrOrder) {
+	if _, err := d.RunPhase(ctx, SingleBlock); !errors.Is(err, errOrder) {
 		t.Errorf("single block first: %v", err)
 	}
 	for _, p := range []Phase{Reference, KernelValidation, Reference} {
@@ -38,7 +38,7 @@ func TestOrder(t *testing.T) {
 	if s := d.State().Phases[KernelValidation].Status; s != journal.Pending {
 		t.Errorf("kernel validation is %s after reference ran again", s)
 	}
-	if _, err := d.RunPhase(ctx, Evaluation); !errors.Is(err, ErrOrder) {
+	if _, err := d.RunPhase(ctx, Evaluation); !errors.Is(err, errOrder) {
 		t.Errorf("evaluation: %v", err)
 	}
 }
@@ -104,7 +104,7 @@ type ownSkill struct {
 func (s ownSkill) Name() string           { return s.name }
 func (s ownSkill) Trigger(x Symptom) bool { return s.trigger != nil && s.trigger(x) }
 func (s ownSkill) Changes(e *Env) []Change {
-	if e.Phase() == Prefill {
+	if e.Phase == Prefill {
 		return s.changes
 	}
 	return nil
@@ -269,7 +269,7 @@ func TestHang(t *testing.T) {
 			dev.fail = func() error { return nil }
 			opts := small(t)
 			opts.Observe = func(e Event) {
-				if e.Phase == FullModel && e.What == EventPhase {
+				if e.Phase == FullModel && e.What == eventPhase {
 					dev.fail = func() error {
 						if left == 0 {
 							return nil
@@ -349,7 +349,7 @@ func TestBudget(t *testing.T) {
 	opts.plain, opts.Budget = true, time.Nanosecond
 	path, dev := skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t)
 	d := deployment(t, path, dev, opts)
-	if err := d.Run(context.Background()); !errors.Is(err, ErrBudget) || !errors.Is(err, context.DeadlineExceeded) ||
+	if err := d.Run(context.Background()); !errors.Is(err, errBudget) || !errors.Is(err, context.DeadlineExceeded) ||
 		!strings.Contains(err.Error(), "deploy into this folder again") {
 		t.Errorf("%v", err)
 	}
@@ -358,7 +358,7 @@ func TestBudget(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := d.Run(ctx); !errors.Is(err, context.Canceled) || errors.Is(err, ErrBudget) {
+	if err := d.Run(ctx); !errors.Is(err, context.Canceled) || errors.Is(err, errBudget) {
 		t.Errorf("cancelled by the caller: %v", err)
 	}
 }
@@ -377,7 +377,7 @@ func TestBudgetHidesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.opts.Budget = time.Nanosecond
-	if err := d.Run(context.Background()); !errors.Is(err, ErrStopped) || errors.Is(err, ErrBudget) {
+	if err := d.Run(context.Background()); !errors.Is(err, ErrStopped) || errors.Is(err, errBudget) {
 		t.Errorf("the user stops: %v", err)
 	}
 	action = Approve
@@ -403,7 +403,7 @@ func TestSessionOfAnEnvironmentIsClosed(t *testing.T) {
 	}
 }
 
-// All methods of a closed deployment return ErrClosed.
+// All methods of a closed deployment return journal.ErrClosed.
 func TestDeploymentUsedAfterClose(t *testing.T) {
 	ctx := context.Background()
 	d := deployment(t, skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), quick(t))
@@ -414,12 +414,11 @@ func TestDeploymentUsedAfterClose(t *testing.T) {
 	}
 	_, phase := d.RunPhase(ctx, Reference)
 	_, look := d.Look(ctx, Reference, journal.GateWeights)
-	_, gates := d.GatesOf(Reference)
 	_, propose := d.Propose(ctx, "chunks", []byte(`{"chunk": 16}`))
-	for what, err := range map[string]error{"Run": d.Run(ctx), "Phase.Run": phase, "Look": look, "GatesOf": gates,
+	for what, err := range map[string]error{"Run": d.Run(ctx), "Phase.Run": phase, "Look": look,
 		"Decide": d.Decide(Decision{Action: Stop})} {
-		if !errors.Is(err, ErrClosed) {
-			t.Errorf("%s: %v, want ErrClosed", what, err)
+		if !errors.Is(err, journal.ErrClosed) {
+			t.Errorf("%s: %v, want journal.ErrClosed", what, err)
 		}
 	}
 	if propose == nil {

@@ -98,7 +98,7 @@ func TestNoIndependentReference(t *testing.T) {
 	opts := small(t)
 	var notes []string
 	opts.Observe = func(e Event) {
-		if e.What == EventNote {
+		if e.What == eventNote {
 			notes = append(notes, e.Text)
 		}
 	}
@@ -119,7 +119,7 @@ func TestNoIndependentReference(t *testing.T) {
 	if page := string(report.Evaluation(evaluated, d.State(), "cpu")); !strings.Contains(page, says) {
 		t.Errorf("the evaluation:\n%s", page)
 	}
-	if list := skilltest.Must(d.GatesOf(Reference)); slices.Contains(list, journal.GateOracleGolden) {
+	if list := gatesOf(t, d, Reference); slices.Contains(list, journal.GateOracleGolden) {
 		t.Errorf("gates without a reference: %q", list)
 	}
 }

@@ -48,21 +48,21 @@ func (p *deployProgress) event(e skill.Event) {
 		place = fmt.Sprintf(" [%d of %d]", e.Done+1, e.Total)
 	}
 	switch e.What {
-	case skill.EventPhase:
+	case "phase":
 		p.line("", terminal.Styled(p.w, terminal.Bold, e.Phase.Title())+"  ", e.Text)
-	case skill.EventNote:
+	case "note":
 		p.line("  "+e.Text, "", "")
-	case skill.EventStep:
+	case "step":
 		p.step(e.Text + place)
-	case skill.EventGate:
+	case "gate":
 		if !e.Gate.OK {
 			p.line("  FAIL "+e.Gate.Name+": "+e.Text, "", "")
-		} else if !strings.HasPrefix(e.Gate.Name, skill.GateKernel+"/") { // kernel gates come by the dozen
+		} else if !e.Gate.OfKernel() { // kernel gates come by the dozen
 			p.line("  pass "+e.Gate.Name, "", "  "+shortened(e.Text))
 		}
-	case skill.EventAttempt, skill.EventSkill:
+	case "attempt", "skill":
 		p.line("  "+e.Text, "", "")
-	case skill.EventFinish:
+	case "finish":
 		p.line("  "+e.Text, "", "  "+output.Seconds(time.Since(p.started))+" so far")
 	}
 }

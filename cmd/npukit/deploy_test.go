@@ -117,9 +117,9 @@ func TestDeployRefuses(t *testing.T) {
 func TestDeployProgressEnds(t *testing.T) {
 	var out strings.Builder
 	p := &deployProgress{w: &out, on: true}
-	p.event(skill.Event{What: skill.EventAttempt, Text: "before"})
+	p.event(skill.Event{What: "attempt", Text: "before"})
 	p.last("stopped")
-	p.event(skill.Event{What: skill.EventAttempt, Text: "behind"})
+	p.event(skill.Event{What: "attempt", Text: "behind"})
 	p.step("behind")
 	p.clear()
 	if got := out.String(); got != "  before\nstopped\n" {

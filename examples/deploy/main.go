@@ -72,7 +72,7 @@ func deploy(ctx context.Context, out io.Writer, model, workspace string) (err er
 			return skill.Decision{Action: skill.Approve, Note: "by the script"}, nil
 		},
 		Observe: func(e skill.Event) {
-			if e.What == skill.EventAttempt {
+			if e.What == "attempt" {
 				fmt.Fprintf(out, "  %s\n", e.Text) // where it fails, so does the next phase's line
 			}
 		},
@@ -114,7 +114,7 @@ const worse = 0.05
 
 // likelihood asks the device and the oracle how likely each next id of the text is.
 func likelihood(ctx context.Context, e *skill.Env) (skill.Verdict, error) {
-	ids := ourIDs(e.Config().Vocab)
+	ids := ourIDs(e.Config.Vocab)
 	session, err := e.Session(ctx)
 	if err != nil {
 		return nil, err
@@ -124,7 +124,7 @@ func likelihood(ctx context.Context, e *skill.Env) (skill.Verdict, error) {
 		return nil, err
 	}
 	want, err := meanNLL(ids, func(row func(int, []float32) error) error {
-		return e.Oracle().NewState().Score(ctx, ids,
+		return e.Oracle.NewState().Score(ctx, ids,
 			row)
 	})
 	if err != nil {
@@ -164,7 +164,7 @@ func (longChunks) Name() string               { return "our-long-chunks" }
 func (longChunks) Trigger(skill.Symptom) bool { return false }
 
 func (longChunks) Changes(e *skill.Env) []skill.Change {
-	if e.Phase() != skill.Prefill || e.Device().Info().Array != "" {
+	if e.Phase != skill.Prefill || e.Device.Info().Array != "" {
 		return nil // programs of an array have fixed rows
 	}
 	return []skill.Change{{Name: "chunks of 1024 rows", Take: func(r *skill.Recipe) { r.Chunk = min(1024, r.SeqLen) }}}

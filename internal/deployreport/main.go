@@ -103,7 +103,7 @@ func (s subject) deploy(ctx context.Context, work string, budget time.Duration) 
 	opts := &skill.Options{Dir: s.folder(work), SeqLen: s.seqLen, Budget: budget,
 		Evaluate: skill.InNewProcess(s.device, &skill.EvaluateOptions{Positions: s.positions}), Positions: s.positions,
 		Observe: func(e skill.Event) {
-			if e.What != skill.EventStep {
+			if e.What != "step" {
 				fmt.Printf("%s %s %s: %s\n", time.Now().Format("15:04:05"), e.Phase, e.What, e.Text)
 			}
 		}}

@@ -103,7 +103,7 @@ func TestDeployment(t *testing.T) {
 			dev := open(t, onDevice(npuPlan(t, path, rows))[0])
 			opts := &skill.Options{Dir: t.TempDir(), SeqLen: rows, Positions: 32, Repetitions: 3,
 				Observe: func(e skill.Event) {
-					if e.What != skill.EventStep {
+					if e.What != "step" {
 						t.Logf("%s %s: %.200s", e.Phase, e.What, e.Text)
 					}
 				}}

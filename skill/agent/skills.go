@@ -25,7 +25,7 @@ func (s optimiser) Run(ctx context.Context, e *skill.Env) (skill.Outcome, error)
 		rounds = defaultRounds
 	}
 	var list []tried
-	for _, a := range e.State().Attempted(e.Phase()) {
+	for _, a := range e.State.Attempted(e.Phase) {
 		if list = append(list, tried{a.Step, a.Outcome, a.Why}); strings.HasPrefix(a.Step, journal.ProposalPrefix) {
 			rounds = min(rounds, 1) // a process before this one has asked already
 		}
@@ -33,7 +33,7 @@ func (s optimiser) Run(ctx context.Context, e *skill.Env) (skill.Outcome, error)
 	for range rounds {
 		e.Step("asking the agent for changes")
 		recipe := e.Recipe()
-		r, err := s.agent.ask(ctx, taskPropose, e.Phase(), task{Recipe: &recipe, Attempts: list})
+		r, err := s.agent.ask(ctx, taskPropose, e.Phase, task{Recipe: &recipe, Attempts: list})
 		if ctx.Err() != nil {
 			return o, ctx.Err()
 		}
@@ -80,7 +80,7 @@ func (s repair) Run(_ context.Context, e *skill.Env) (skill.Outcome, error) {
 	if c == nil {
 		return skill.Outcome{}, nil // a person has redirected to this skill
 	}
-	if e.Phase() >= skill.Finalise {
+	if e.Phase >= skill.Finalise {
 		return skill.Outcome{Evidence: "the plan does not change in this phase: redirect to one that tries plans"}, nil
 	}
 	next, err := e.Recipe().With(c.Change)
@@ -94,6 +94,6 @@ func (s repair) Run(_ context.Context, e *skill.Env) (skill.Outcome, error) {
 	case err != nil: // the plan cannot be made
 		return skill.Outcome{Evidence: err.Error()}, nil
 	}
-	remedy := "the plan was changed as it proposed: " + e.Recipe().Describe(e.Symptom().Recipe)
+	remedy := "the plan was changed as it proposed: " + e.Recipe().Describe(e.Symptom.Recipe)
 	return skill.Outcome{Cause: "the agent claims: " + name, Remedy: remedy, Fixed: true}, nil
 }

@@ -231,31 +231,10 @@ func (s *Server) diagnose(ctx context.Context, req *sdk.CallToolRequest, in diag
 	defer stop()
 	var result skill.Diagnosis
 	err := s.do(ctx, "diagnose", watch, func(ctx context.Context) (err error) {
-		p := s.phaseOr(in.Phase)
-		gate := in.Gate
-		if gate == "" {
-			if gate, err = s.failing(p); err != nil {
-				return err
-			}
-		}
-		result, err = s.d.Diagnose(ctx, p, gate)
+		result, err = s.d.Diagnose(ctx, s.phaseOr(in.Phase), in.Gate)
 		return err
 	})
 	return result, err
-}
-
-// failing returns the gate of a phase that has failed, or its last gate.
-func (s *Server) failing(p skill.Phase) (string, error) {
-	for _, g := range s.d.State().Phases[p].Gates {
-		if !g.OK {
-			return g.Name, nil
-		}
-	}
-	names, err := s.d.GatesOf(p)
-	if err != nil {
-		return "", err
-	}
-	return names[len(names)-1], nil
 }
 
 func (s *Server) propose(ctx context.Context, req *sdk.CallToolRequest, in changeArgs) (any, error) {

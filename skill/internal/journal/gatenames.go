@@ -24,10 +24,12 @@ const (
 	GateEvaluation   = "evaluation"
 )
 
+// GateNames returns the names of the built-in gates.
 func GateNames() []string {
 	return []string{GateArchitecture, GateWeights, GateOracle, GateOracleGolden, GateKernel, GateBlock, GateBlockOps,
 		GateBlockFar, GateLogits, GatePaper, GateGreedy,
 		GateDeterminism, GateGolden, GateTried, GatePlanFile, GateEvaluation}
 }
 
+// IsKernelGate reports whether a gate is one of a kernel.
 func IsKernelGate(name string) bool { return strings.HasPrefix(name, GateKernel+"/") }

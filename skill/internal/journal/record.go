@@ -157,5 +157,8 @@ type Finish struct {
 	Reason string   `json:"reason,omitempty"`
 }
 
+// OfKernel reports whether the gate is one of a kernel. There is one for each kernel of the plan.
+func (r GateResult) OfKernel() bool { return IsKernelGate(r.Name) }
+
 // Key identifies the gate and its subject.
 func (r GateResult) Key() string { return r.Name + "@" + r.Subject }

@@ -43,6 +43,8 @@ type Outcome struct {
 	Fixed bool `json:"fixed,omitempty"`
 	// Directions are ways to go on, if the skill found no cause.
 	Directions []Direction `json:"directions,omitempty"`
+	// Checked are the hypotheses that the skill has tested. Records have them as SkillNote.Checked.
+	Checked []Hypothesis `json:"-"`
 }
 
 // Hypothesis is a possible cause of a symptom, and the result of its test.
