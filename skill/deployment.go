@@ -180,7 +180,7 @@ func (d *Deployment) runAll(ctx context.Context) error {
 func (d *Deployment) measureAgain() error {
 	s := d.log.State
 	r := s.Evaluation
-	if s.Phases[Evaluation].Status != Failed || r == nil || r.Plan != s.Plan {
+	if s.Phases[Evaluation].Status != journal.Failed || r == nil || r.Plan != s.Plan {
 		return nil
 	}
 	figures := false
@@ -201,7 +201,7 @@ func (d *Deployment) measureAgain() error {
 func (d *Deployment) checkpoint(ctx context.Context) error {
 	s := d.log.State
 	p, more := s.Next()
-	if !more || p == Reference || s.Phases[p-1].Approved || s.Phases[p].Status == Running {
+	if !more || p == Reference || s.Phases[p-1].Approved || s.Phases[p].Status == journal.Running {
 		return nil
 	}
 	decision := Decision{Action: Approve, Phase: p - 1, Note: "unattended"}
@@ -238,7 +238,7 @@ func (d *Deployment) RunPhase(ctx context.Context, p Phase) (PhaseReport, error)
 // not be started.
 func (d *Deployment) report(p Phase) PhaseReport {
 	s := d.log.State.Phases[p]
-	r := PhaseReport{Phase: p, Passed: s.Status == Passed, Reason: s.Reason, Gates: s.Gates, Seconds: s.Seconds}
+	r := PhaseReport{Phase: p, Passed: s.Status == journal.Passed, Reason: s.Reason, Gates: s.Gates, Seconds: s.Seconds}
 	for _, i := range d.log.State.Issues {
 		if i.Phase == p && i.Seq > s.Since {
 			r.Notes = append(r.Notes, fmt.Sprintf("%s: %s (%s)", i.Value.Cause, i.Value.Symptom, i.Value.Status))
@@ -274,7 +274,7 @@ func (d *Deployment) writePlan() error {
 	}
 	plan := *p.Plan
 	plan.Status = s.PlanStatus()
-	return d.ws.PutJSON(FilePlan, &plan)
+	return d.ws.PutJSON(journal.FilePlan, &plan)
 }
 
 // Performance returns the report of the last measurement of the plan.

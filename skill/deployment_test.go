@@ -38,10 +38,10 @@ func deployment(t testing.TB, path string, dev npu.Device, opts *Options) *Deplo
 func checkDeployed(t *testing.T, d *Deployment) {
 	t.Helper()
 	for _, p := range d.State().Phases[:Evaluation] {
-		if p.Status != Passed {
+		if p.Status != journal.Passed {
 			t.Errorf("phase %s is %s: %s", p.Phase, p.Status, p.Reason)
 		}
-		if len(p.Gates) == 0 && p.Status == Passed {
+		if len(p.Gates) == 0 && p.Status == journal.Passed {
 			t.Errorf("phase %s passed without a gate", p.Phase)
 		}
 		for _, g := range p.Gates {
@@ -62,7 +62,7 @@ func checkDeployed(t *testing.T, d *Deployment) {
 			t.Error(err)
 		}
 	}
-	p, err := plan.Read(filepath.Join(dir, FilePlan))
+	p, err := plan.Read(filepath.Join(dir, journal.FilePlan))
 	if err != nil {
 		t.Fatal(err)
 	}

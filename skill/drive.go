@@ -26,7 +26,7 @@ func (d *Deployment) Decide(decision Decision) error {
 	switch {
 	case decision.Action == Approve && !waiting:
 		return fmt.Errorf("skill: no phase waits for approval; next is %s", dueText(due, more))
-	case decision.Action == Redirect && more && (due == Reference || d.log.State.Phases[due].Status == Failed):
+	case decision.Action == Redirect && more && (due == Reference || d.log.State.Phases[due].Status == journal.Failed):
 		reported = due
 	}
 	if err := d.decide(reported, decision); err != nil {
@@ -177,7 +177,7 @@ func (d *Deployment) Propose(ctx context.Context, name string, patch []byte) (At
 	if err != nil {
 		return Attempt{}, err
 	}
-	if d.log.State.Phases[p].Status != Running {
+	if d.log.State.Phases[p].Status != journal.Running {
 		if err := d.log.Append(journal.KindStart, p, journal.Start{Why: "a change was proposed"}); err != nil {
 			return Attempt{}, err
 		}

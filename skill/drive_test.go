@@ -134,7 +134,7 @@ func TestPropose(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, a, err)
 		}
 	}
-	if p := d.State().Phases[Prefill]; p.Status != Running {
+	if p := d.State().Phases[Prefill]; p.Status != journal.Running {
 		t.Errorf("the phase is %s, want begun", p.Status)
 	}
 	if _, err := d.RunPhase(ctx, Prefill); err != nil {

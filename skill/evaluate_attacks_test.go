@@ -165,7 +165,7 @@ func (v *victim) consistent() {
 // swapPlan writes another plan to plan.json, and returns its hash.
 func (v *victim) swapPlan(change func(p *plan.Plan)) string {
 	v.t.Helper()
-	p, err := plan.Read(filepath.Join(v.dir, FilePlan))
+	p, err := plan.Read(filepath.Join(v.dir, journal.FilePlan))
 	if err != nil {
 		v.t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func (v *victim) swapPlan(change func(p *plan.Plan)) string {
 	if err != nil {
 		v.t.Fatal(err)
 	}
-	v.write(FilePlan, append(data, '\n'))
+	v.write(journal.FilePlan, append(data, '\n'))
 	hash, err := models.PlanHash(p)
 	if err != nil {
 		v.t.Fatal(err)
@@ -283,10 +283,10 @@ func TestAttacks(t *testing.T) {
 			caught: "gate paper"},
 		"the plan is another right one": {attack: func(v *victim) { v.swapPlan(func(p *plan.Plan) { p.Chunk-- }) },
 			caught: "plan"},
-		"the plan is half a file": {attack: func(v *victim) { v.write(FilePlan, v.read(FilePlan)[:100]) },
+		"the plan is half a file": {attack: func(v *victim) { v.write(journal.FilePlan, v.read(journal.FilePlan)[:100]) },
 			caught: "plan"},
 		"the plan is accepted by hand": {attack: func(v *victim) {
-			v.replace(FilePlan, `"draft"`, `"accepted"`)
+			v.replace(journal.FilePlan, `"draft"`, `"accepted"`)
 		}, caught: "status"},
 		"a record is changed": {attack: func(v *victim) {
 			v.replace(journal.FileJournal, `"kind":"measure"`, `"kind":"measurE"`)
@@ -489,7 +489,7 @@ func TestAttacks(t *testing.T) {
 				t.Error("a deployment that is refused already was measured: other work on the machine could hide " +
 					"the refusal")
 			}
-			if p, err := plan.Read(filepath.Join(v.dir, FilePlan)); err == nil && p.Status != plan.Failed {
+			if p, err := plan.Read(filepath.Join(v.dir, journal.FilePlan)); err == nil && p.Status != plan.Failed {
 				t.Errorf("the plan is %q", p.Status)
 			}
 			if after := v.read(journal.FileJournal); !bytes.HasPrefix(after, before) ||
@@ -499,7 +499,7 @@ func TestAttacks(t *testing.T) {
 			if s, err := ReadState(v.dir); err == nil && s.PlanStatus() == plan.Accepted {
 				t.Error("the journal still has the plan accepted")
 			}
-			if page := string(v.read(FileEvaluation)); !strings.Contains(page, "not accepted") {
+			if page := string(v.read(journal.FileEvaluation)); !strings.Contains(page, "not accepted") {
 				t.Errorf("the report: %s", page)
 			}
 		})

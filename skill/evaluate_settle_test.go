@@ -24,7 +24,7 @@ func agrees(asked *int) Evaluator {
 			return EvaluationReport{}, err
 		}
 		return EvaluationReport{OK: true, Plan: s.Plan,
-			Checks: []EvaluationCheck{{Name: "a test", OK: true, Detail: ""}}}, nil
+			Checks: []journal.EvaluationCheck{{Name: "a test", OK: true, Detail: ""}}}, nil
 	}
 }
 
@@ -44,7 +44,7 @@ func accepted(t *testing.T, path string, opts *Options) {
 
 func planStatus(t *testing.T, dir string) plan.Status {
 	t.Helper()
-	p, err := plan.Read(filepath.Join(dir, FilePlan))
+	p, err := plan.Read(filepath.Join(dir, journal.FilePlan))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func TestRefusedBesideAnUnreadFile(t *testing.T) {
 			t.Errorf("%s: %v, %+v", name, err, r.Checks)
 		}
 		if s := skilltest.Must(ReadState(v.dir)); planStatus(t, v.dir) != plan.Failed ||
-			s.Phases[Evaluation].Status != Failed {
+			s.Phases[Evaluation].Status != journal.Failed {
 			t.Errorf("%s: the plan is %q, the evaluation %q", name, planStatus(t, v.dir), s.Phases[Evaluation].Status)
 		}
 		if mend(); !bytes.Equal(v.read(name), before) {
@@ -156,7 +156,7 @@ func TestRefusedBesideAnUnreadFile(t *testing.T) {
 	}
 	// A page that was changed is not touched, even if there is no plan to judge.
 	v := fresh()
-	skilltest.Must(0, os.Remove(filepath.Join(v.dir, FilePlan)))
+	skilltest.Must(0, os.Remove(filepath.Join(v.dir, journal.FilePlan)))
 	v.replace("progress.md", "passed", "Passed")
 	before := v.read("progress.md")
 	if r, err := settle(v); err != nil || !slices.Equal(failing(r), []string{"pages", "plan"}) ||
@@ -213,7 +213,7 @@ func TestRefusedIsEvaluatedAgain(t *testing.T) {
 			if err != nil || r.OK || planStatus(t, opts.Dir) != plan.Failed {
 				t.Fatalf("%v, %q", err, failing(r))
 			}
-			if s := skilltest.Must(ReadState(opts.Dir)); s.Phases[Evaluation].Status != Failed ||
+			if s := skilltest.Must(ReadState(opts.Dir)); s.Phases[Evaluation].Status != journal.Failed ||
 				s.PlanStatus() != plan.Failed || !bytes.HasPrefix(v.read(journal.FileJournal), before) {
 				t.Errorf("in the journal the evaluation is %s", s.Phases[Evaluation].Status)
 			}
@@ -241,7 +241,7 @@ func TestEmptyJournal(t *testing.T) {
 		t.Errorf("%v, %v", s, err)
 	}
 	empty := func(context.Context, string) (EvaluationReport, error) {
-		return EvaluationReport{Checks: []EvaluationCheck{{Name: "a test", OK: true, Detail: ""}}}, nil
+		return EvaluationReport{Checks: []journal.EvaluationCheck{{Name: "a test", OK: true, Detail: ""}}}, nil
 	}
 	if _, err := Settle(context.Background(), dir, lend(nil), empty, nil); !errors.Is(err, journal.ErrJournal) {
 		t.Errorf("settled: %v", err)

@@ -74,10 +74,10 @@ func checkAccepted(t *testing.T, d *Deployment, path string, dev npu.Device, opt
 	if !r.OK || r.Measured == nil || r.Measured.TTFT <= 0 {
 		t.Errorf("verdict %v, own figures %+v", r.OK, r.Measured)
 	}
-	if p, err := plan.Read(filepath.Join(opts.Dir, FilePlan)); err != nil || p.Status != plan.Accepted {
+	if p, err := plan.Read(filepath.Join(opts.Dir, journal.FilePlan)); err != nil || p.Status != plan.Accepted {
 		t.Errorf("the plan: %+v, %v", p.Status, err)
 	}
-	page, err := os.ReadFile(filepath.Join(opts.Dir, FileEvaluation))
+	page, err := os.ReadFile(filepath.Join(opts.Dir, journal.FileEvaluation))
 	if err != nil || !strings.Contains(string(page), ": accepted") || !strings.Contains(string(page),
 		"control kernel") {
 		t.Errorf("the report: %s, %v", page, err)
@@ -181,7 +181,7 @@ func TestFiguresAreMeasuredAgain(t *testing.T) {
 	opts.Evaluate = func(ctx context.Context, dir string) (EvaluationReport, error) {
 		r, err := Evaluate(ctx, dir, dev, loose())
 		if evaluations++; evaluations == 1 && err == nil {
-			i := slices.IndexFunc(r.Checks, func(c EvaluationCheck) bool { return c.Name == "figures" })
+			i := slices.IndexFunc(r.Checks, func(c journal.EvaluationCheck) bool { return c.Name == "figures" })
 			r.OK, r.Checks[i].OK = false, false
 		}
 		return r, err
@@ -273,14 +273,14 @@ func TestBusyIsNoVerdict(t *testing.T) {
 	if !errors.Is(err, ErrBusy) || errors.As(err, &failed) || !strings.Contains(err.Error(), "deploy again") {
 		t.Errorf("it ends with %v", err)
 	}
-	if s := d.State(); s.Phases[Evaluation].Status != Running || s.PlanStatus() != plan.Draft || len(s.Questions) != 0 {
+	if s := d.State(); s.Phases[Evaluation].Status != journal.Running || s.PlanStatus() != plan.Draft || len(s.Questions) != 0 {
 		t.Errorf("phase 7 is %s, the plan %s, %d questions", s.Phases[Evaluation].Status, s.PlanStatus(),
 			len(s.Questions))
 	}
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if p, err := plan.Read(filepath.Join(opts.Dir, FilePlan)); err != nil || p.Status != plan.Draft {
+	if p, err := plan.Read(filepath.Join(opts.Dir, journal.FilePlan)); err != nil || p.Status != plan.Draft {
 		t.Errorf("the plan: %v, %v", p, err)
 	}
 	opts.Evaluate = inProcess(dev)
@@ -356,7 +356,7 @@ func TestEvaluationGoesOn(t *testing.T) {
 }
 
 // gainOf takes the figures of a workspace again, and returns the last check of the figures.
-func gainOf(t *testing.T, dir string, dev npu.Device) EvaluationCheck {
+func gainOf(t *testing.T, dir string, dev npu.Device) journal.EvaluationCheck {
 	t.Helper()
 	opts := loose()
 	opts.figures = true

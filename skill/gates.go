@@ -132,7 +132,7 @@ func checkTried(e *Env) (Verdict, error) {
 // checkPlanFile reads the plan from the disk, as its users will.
 func checkPlanFile(e *Env) (Verdict, error) {
 	c := Checks{Name: journal.GatePlanFile}
-	p, err := plan.Read(e.d.ws.Path(FilePlan))
+	p, err := plan.Read(e.d.ws.Path(journal.FilePlan))
 	c.Hold(err == nil, "file", "plan.json: %v", gates.ErrorOr(err, "can be read, and is valid"))
 	if err != nil {
 		return c, nil
@@ -170,7 +170,7 @@ func checkEvaluation(s *State) (Verdict, error) {
 		}
 		c.Hold(false, x.Name, "%s: %s", x.Name, x.Detail)
 	}
-	c.Hold(held > 0, "checks", "%d of %d checks hold, which %s has one by one", held, len(r.Checks), FileEvaluation)
+	c.Hold(held > 0, "checks", "%d of %d checks hold, which %s has one by one", held, len(r.Checks), journal.FileEvaluation)
 	c.Hold(r.OK && len(r.Checks) > 0, "verdict", "the evaluator %s", map[bool]string{true: "accepts",
 		false: "does not accept"}[r.OK])
 	c.Hold(r.Plan == s.Plan, "plan", "it judged the plan that was decided: %.12s, %.12s", r.Plan, s.Plan)

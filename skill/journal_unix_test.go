@@ -47,14 +47,14 @@ func TestPipesAreNotRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	path := w.Path(FilePlan)
+	path := w.Path(journal.FilePlan)
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
 		t.Skip(err)
 	}
 	if err := markFailed(path); err != nil {
 		t.Error(err)
 	}
-	if err := w.Put(FilePlan, []byte("{}\n")); err != nil || string(skilltest.Must(os.ReadFile(path))) != "{}\n" {
+	if err := w.Put(journal.FilePlan, []byte("{}\n")); err != nil || string(skilltest.Must(os.ReadFile(path))) != "{}\n" {
 		t.Error(err)
 	}
 }

@@ -75,7 +75,7 @@ func TestKilledAtRandom(t *testing.T) {
 		break
 	}
 	d := deployment(t, work+"-model", skilltest.OpenSim(t, sim.Options{}), killedOptions(work))
-	if s := d.State(); s.Plan != whole.State().Plan || s.Phases[Finalise].Status != Passed {
+	if s := d.State(); s.Plan != whole.State().Plan || s.Phases[Finalise].Status != journal.Passed {
 		t.Errorf("killed %d times: plan %.12s, want %.12s; finalise is %s", kills, s.Plan,
 			whole.State().Plan, s.Phases[Finalise].Status)
 	}

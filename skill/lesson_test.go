@@ -66,8 +66,8 @@ func promote(t *testing.T, work string, want int) []Skill {
 		t.Errorf("promoted again: %q, %v", again, err)
 	}
 	for _, name := range names {
-		if _, err := manual.Parse(name, skilltest.Must(os.ReadFile(filepath.Join(dir, name,
-			manual.FileName)))); err != nil {
+		data := skilltest.Must(os.ReadFile(filepath.Join(dir, name, "SKILL.md")))
+		if _, err := manual.Parse(name, data); err != nil {
 			t.Error(err)
 		}
 	}
@@ -134,7 +134,8 @@ func TestRemedyLessonsSaveWork(t *testing.T) {
 				checked := []Hypothesis{{Cause: "the moon"}, {Cause: "the weather"}}
 				r := e.Recipe()
 				r.Activations, r.Cache = dtype.F32, dtype.F32
-				return Outcome{Cause: "activations are rounded", Fixed: true, Checked: checked}, e.SetRecipe(r, "a test")
+				return Outcome{Cause: "activations are rounded", Fixed: true, Checked: checked},
+					e.SetRecipe(r, "a test")
 			}}
 		opts.Skills = append(lessons, searching)
 		s, took := toTheEnd(t, skilltest.Tiny(model), skilltest.OpenCPU(t), opts)

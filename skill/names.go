@@ -29,7 +29,9 @@ func Phases() []Phase { return journal.Phases() }
 
 // State is the state of a deployment, folded from its journal: Subject, Phases, Recipe, Plan (the
 // hash of the plan), Kernels, Attempts, Measured, Issues, Skills, Questions, Decisions and
-// Evaluation. Elements of the lists have Seq, Phase, Time and Value. Its methods:
+// Evaluation. Elements of the lists have Seq, Phase, Time and Value. The subject has Model (the path
+// of the checkpoint), Name, Weights (their SHA-256), Config, Device (its kind), Array, SeqLen, and
+// Golden (the path of the reference outputs). The state's methods:
 //
 //   - Next returns the first phase that has not passed.
 //   - Due returns the phase to run next, and whether the phase before waits for approval.
@@ -41,22 +43,10 @@ type State = journal.State
 // [io/fs.ErrNotExist] if nothing has been deployed there.
 func ReadState(dir string) (*State, error) { return journal.ReadState(dir) }
 
-// Subject is the subject of a workspace: Model (the path of the checkpoint), Name, Weights (their
-// SHA-256), Config, Device (its kind), Array, SeqLen, and Golden (the path of the reference
-// outputs).
-type Subject = journal.Subject
-
 // PhaseState is the state of a phase: Phase, Status, Attempts, Started, Ended, Seconds, Gates (the
-// last result of each), and Reason, if it failed. Status is one of [Running], [Passed] and
-// [Failed], or "pending".
+// last result of each), and Reason, if it failed. Status is "pending", "running" (also if the
+// process that ran it was killed), "passed" or "failed".
 type PhaseState = journal.PhaseState
-
-// Statuses of a phase.
-const (
-	Running = journal.Running // also if the process that ran it was killed
-	Passed  = journal.Passed
-	Failed  = journal.Failed
-)
 
 // GateResult is the result of a gate: Name, Subject (the hash of the plan or the kernel), OK,
 // Summary, Reasons (why it failed), Figures, Bounds, Report and Seconds. Method OfKernel reports
@@ -69,16 +59,11 @@ type GateResult = journal.GateResult
 type Recipe = journal.Recipe
 
 // Measurement is the speed of a plan: TTFT and TokensPerSec, with their spread and range. Predicted
-// reports whether it comes from a clock; predictions and measurements must not be compared.
+// reports whether it comes from a clock; predictions and measurements must not be compared. Paired
+// compares it with the plan before, if both were timed in turns: First is of the time to the first
+// token, and Token of the time of a token. Each has Count, Before, After, Gain and Noise, and method
+// Faster reports whether the gain exceeds the noise.
 type Measurement = journal.Measurement
-
-// Turns is a comparison of two plans that were timed in turns: Count, Before, After, Gain and
-// Noise. Method Faster reports whether the second plan is faster beyond noise.
-type Turns = journal.Turns
-
-// Paired is how a plan compares with the plan before it: First is of the time to the first token,
-// and Token of the time of a token.
-type Paired = journal.Paired
 
 // Performance is the report of the final measurement, with the fields of performance.json.
 type Performance = report.Performance
@@ -134,16 +119,7 @@ const (
 	Stop     = journal.Stop     // stop; a later Run resumes
 )
 
-// EvaluationReport is an evaluator's verdict: OK, Plan (the hash of the plan), Checks, Seconds,
-// Reference, and the evaluator's own figures in Measured and First. The zero report is not an
-// acceptance.
+// EvaluationReport is an evaluator's verdict: OK, Plan (the hash of the plan), Checks (each with
+// Name, OK and Detail), Seconds, Reference, and the evaluator's own figures in Measured and First.
+// The zero report is not an acceptance.
 type EvaluationReport = journal.EvaluationReport
-
-// EvaluationCheck is one check of an evaluation: Name, OK and Detail.
-type EvaluationCheck = journal.EvaluationCheck
-
-// Files in a workspace that programs read.
-const (
-	FilePlan       = journal.FilePlan       // the plan
-	FileEvaluation = journal.FileEvaluation // the evaluator's report
-)

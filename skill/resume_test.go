@@ -102,7 +102,7 @@ func TestDerivedFilesComeBack(t *testing.T) {
 	t.Parallel()
 	path, dev := skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t)
 	opts, _ := finished(t, path)
-	names := []string{FilePlan, journal.FileThresholds, journal.FilePerformance, "plan.md", "progress.md",
+	names := []string{journal.FilePlan, journal.FileThresholds, journal.FilePerformance, "plan.md", "progress.md",
 		"lessons.md", "perf_opt_traj.md", "kernels/matmul.md"}
 	want := map[string][]byte{}
 	for i, name := range names {
@@ -130,7 +130,7 @@ func TestDerivedFilesComeBack(t *testing.T) {
 			t.Errorf("%s did not come back as it was (%v)", name, err)
 		}
 	}
-	if _, err := plan.Read(d.ws.Path(FilePlan)); err != nil {
+	if _, err := plan.Read(d.ws.Path(journal.FilePlan)); err != nil {
 		t.Error(err)
 	}
 }
@@ -224,7 +224,7 @@ func TestDiskFull(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := os.RemoveAll(d.ws.Path(FilePlan)); err != nil {
+		if err := os.RemoveAll(d.ws.Path(journal.FilePlan)); err != nil {
 			t.Fatal(err)
 		}
 		d.ws.Write = func(string, []byte) error { return errors.New("no space left on device") }
@@ -233,7 +233,7 @@ func TestDiskFull(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "no space left") || errors.As(err, &failed) {
 			t.Fatalf("a full disk in %s: %v", p, err)
 		}
-		if s := d.State().Phases[p].Status; s != Running {
+		if s := d.State().Phases[p].Status; s != journal.Running {
 			t.Errorf("%s is %s, and can go on when there is room", p, s)
 		}
 		d.ws.Write = atomicfile.Write
@@ -254,7 +254,7 @@ func TestReportsCannotBeWritten(t *testing.T) {
 	}
 	_, err := d.RunPhase(context.Background(), Reference)
 	var failed *PhaseError
-	if err == nil || errors.As(err, &failed) || d.State().Phases[Reference].Status != Running {
+	if err == nil || errors.As(err, &failed) || d.State().Phases[Reference].Status != journal.Running {
 		t.Errorf("%v; the phase is %s", err, d.State().Phases[Reference].Status)
 	}
 	if err := os.Remove(reports); err != nil {

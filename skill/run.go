@@ -24,7 +24,7 @@ type attempt struct {
 // that could not judge.
 func (d *Deployment) runPhase(ctx context.Context, p Phase) (PhaseReport, error) {
 	s := d.log.State
-	if p > Reference && s.Phases[p-1].Status != Passed {
+	if p > Reference && s.Phases[p-1].Status != journal.Passed {
 		return PhaseReport{}, fmt.Errorf("%w: %s, before %s", errOrder, p-1, p)
 	}
 	if p == Evaluation && d.opts.Evaluate == nil {
@@ -34,7 +34,7 @@ func (d *Deployment) runPhase(ctx context.Context, p Phase) (PhaseReport, error)
 		return PhaseReport{}, journal.ErrClosed
 	}
 	first := s.Redirected()
-	if s.Phases[p].Status != Running {
+	if s.Phases[p].Status != journal.Running {
 		if err := d.log.Append(journal.KindStart, p, journal.Start{Why: reasonToStart(s, p)}); err != nil {
 			return PhaseReport{}, err
 		}

@@ -43,8 +43,8 @@ func Settle(ctx context.Context, dir string, open func(ctx context.Context) (npu
 	if err != nil {
 		return report, err
 	}
-	if slices.ContainsFunc(report.Checks, func(c EvaluationCheck) bool { return !c.OK && isWritten(c.Name) }) {
-		return report, errors.Join(recordRefusal(dir, lock, report), markFailed(filepath.Join(dir, FilePlan)))
+	if slices.ContainsFunc(report.Checks, func(c journal.EvaluationCheck) bool { return !c.OK && isWritten(c.Name) }) {
+		return report, errors.Join(recordRefusal(dir, lock, report), markFailed(filepath.Join(dir, journal.FilePlan)))
 	}
 	state, err := ReadState(dir)
 	if err != nil {
@@ -71,7 +71,7 @@ func Settle(ctx context.Context, dir string, open func(ctx context.Context) (npu
 	if errors.As(err, &refused) {
 		if report.OK { // the journal has changed since the evaluation
 			report.OK = false
-			report.Checks = append(report.Checks, EvaluationCheck{Name: "recording", Detail: refused.Report.Reason})
+			report.Checks = append(report.Checks, journal.EvaluationCheck{Name: "recording", Detail: refused.Report.Reason})
 		}
 		err = nil
 	}
@@ -90,7 +90,7 @@ func isWritten(name string) bool {
 // evaluation is still to come then. Of the pages it writes only progress.md, if that was right.
 func recordRefusal(dir string, lock io.Closer, report EvaluationReport) (err error) {
 	held := func(name string) bool {
-		i := slices.IndexFunc(report.Checks, func(c EvaluationCheck) bool { return c.Name == name })
+		i := slices.IndexFunc(report.Checks, func(c journal.EvaluationCheck) bool { return c.Name == name })
 		return i >= 0 && report.Checks[i].OK
 	}
 	if !held("journal") {
@@ -102,7 +102,7 @@ func recordRefusal(dir string, lock io.Closer, report EvaluationReport) (err err
 	}
 	defer func() { err = errors.Join(err, ws.Close()) }()
 	state := ws.Log.State
-	if state.Phases[Finalise].Status != Passed {
+	if state.Phases[Finalise].Status != journal.Passed {
 		return nil
 	}
 	note := func(kind journal.Kind, data any) {
@@ -110,7 +110,7 @@ func recordRefusal(dir string, lock io.Closer, report EvaluationReport) (err err
 			err = ws.Log.Append(kind, Evaluation, data)
 		}
 	}
-	if state.Phases[Evaluation].Status != Running {
+	if state.Phases[Evaluation].Status != journal.Running {
 		note(journal.KindStart, journal.Start{Why: "evaluated alone"})
 	}
 	note(journal.KindEvaluation, report)

@@ -234,7 +234,7 @@ func TestSeededDefects(t *testing.T) {
 			} else {
 				t.Errorf("%s: should be placed at %s: %+v", d.Description, d.Seen, issue)
 			}
-			if p, err := plan.Read(filepath.Join(opts.Dir, FilePlan)); err == nil && p.Status == plan.Accepted {
+			if p, err := plan.Read(filepath.Join(opts.Dir, journal.FilePlan)); err == nil && p.Status == plan.Accepted {
 				t.Error("the plan was accepted")
 			}
 		})
@@ -308,17 +308,17 @@ func TestEvaluatorDecides(t *testing.T) {
 	}{
 		"accepts": {func(plan string) EvaluationReport {
 			return EvaluationReport{OK: true, Plan: plan,
-				Checks: []EvaluationCheck{{Name: "gates", OK: true, Detail: "all ran again"}}}
+				Checks: []journal.EvaluationCheck{{Name: "gates", OK: true, Detail: "all ran again"}}}
 		}, plan.Accepted},
 		"refuses": {func(plan string) EvaluationReport {
 			return EvaluationReport{Plan: plan,
-				Checks: []EvaluationCheck{{Name: "gates", OK: false, Detail: "one fails"}}}
+				Checks: []journal.EvaluationCheck{{Name: "gates", OK: false, Detail: "one fails"}}}
 		}, plan.Failed},
 		"checks nothing": {func(plan string) EvaluationReport { return EvaluationReport{OK: true, Plan: plan} },
 			plan.Failed},
 		"another plan": {func(string) EvaluationReport {
 			return EvaluationReport{OK: true, Plan: "0",
-				Checks: []EvaluationCheck{{Name: "gates", OK: true, Detail: ""}}}
+				Checks: []journal.EvaluationCheck{{Name: "gates", OK: true, Detail: ""}}}
 		}, plan.Failed},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -335,7 +335,7 @@ func TestEvaluatorDecides(t *testing.T) {
 			if (err == nil) != (tc.want == plan.Accepted) {
 				t.Errorf("it ends with %v", err)
 			}
-			p, err := plan.Read(d.ws.Path(FilePlan))
+			p, err := plan.Read(d.ws.Path(journal.FilePlan))
 			if err != nil || p.Status != tc.want {
 				t.Errorf("the plan is %q, want %q (%v)", p.Status, tc.want, err)
 			}
@@ -353,7 +353,7 @@ func TestBudget(t *testing.T) {
 		!strings.Contains(err.Error(), "deploy into this folder again") {
 		t.Errorf("%v", err)
 	}
-	if s := d.State().Phases[Reference]; s.Status != Running || len(d.State().Questions) > 0 {
+	if s := d.State().Phases[Reference]; s.Status != journal.Running || len(d.State().Questions) > 0 {
 		t.Errorf("the phase is %s", s.Status)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -194,7 +194,7 @@ func (d *deployer) report(dep *skill.Deployment, runErr error) error {
 	if runErr != nil {
 		r.Reason = runErr.Error()
 	}
-	if state.Phases[skill.Finalise].Status == skill.Passed {
+	if state.Phases[skill.Finalise].Status == "passed" {
 		var err error
 		if r.Performance, err = dep.Performance(); err != nil {
 			return err
@@ -225,7 +225,7 @@ func (d *deployer) print(r deployResult) error {
 			gates = fmt.Sprintf("%d of %s passed", passed, output.Count(len(p.Gates), "gate"))
 		}
 		status := string(p.Status)
-		if p.Status == skill.Running {
+		if p.Status == "running" {
 			status = "not finished" // no more events follow
 		}
 		rows = append(rows, []string{p.Phase.Title(), status, fmt.Sprintf("%.1f s", p.Seconds), gates})
@@ -281,14 +281,13 @@ func (d *deployer) printGain(p *skill.Performance) error {
 	now := skill.Measurement{TTFT: p.TTFT, TokensPerSec: p.TokensPerSec}
 	for _, line := range []struct {
 		name string
+		turn skill.Phase // that optimises the time
 		text func(skill.Measurement) string
-		turn func(p *skill.Paired) *skill.Turns
 	}{
-		{"first token",
-			func(m skill.Measurement) string { return output.Seconds(time.Duration(m.TTFT * float64(time.Second))) },
-			func(p *skill.Paired) *skill.Turns { return &p.First }},
-		{"tokens/s", func(m skill.Measurement) string { return output.Digits(m.TokensPerSec) },
-			func(p *skill.Paired) *skill.Turns { return &p.Token }},
+		{"first token", skill.Prefill, func(m skill.Measurement) string {
+			return output.Seconds(time.Duration(m.TTFT * float64(time.Second)))
+		}},
+		{"tokens/s", skill.Decode, func(m skill.Measurement) string { return output.Digits(m.TokensPerSec) }},
 	} {
 		row := []string{line.name}
 		if p.First != nil {
@@ -296,7 +295,7 @@ func (d *deployer) printGain(p *skill.Performance) error {
 		}
 		row = append(row, line.text(now))
 		if p.Paired != nil {
-			change, noise := line.turn(p.Paired).Percents()
+			change, noise := p.Paired.Of(line.turn).Percents()
 			row = append(row, change+" %", noise+" %")
 		}
 		rows = append(rows, row)
@@ -322,7 +321,7 @@ func gained(p *skill.Performance) bool {
 // printUse prints how to use the plan. A failed plan cannot be used.
 func (d *deployer) printUse(status plan.Status) error {
 	out := d.app.out
-	evaluation := filepath.Join(d.dir, skill.FileEvaluation)
+	evaluation := filepath.Join(d.dir, "evaluation_report.md")
 	if status == plan.Failed {
 		_, err := fmt.Fprintf(out, "\nThe plan has FAILED, and nothing runs by it: %s says why.\n", evaluation)
 		return err
@@ -332,7 +331,7 @@ func (d *deployer) printUse(status plan.Status) error {
 		note = "The plan is a draft until an independent evaluation has accepted it: deploy again, or " +
 			"npukit evaluate " + output.ShellWord(d.dir) + ".\n"
 	}
-	p := filepath.Join(d.dir, skill.FilePlan)
+	p := filepath.Join(d.dir, "plan.json")
 	device := ""
 	if d.device.device != "cpu" {
 		device = " --device " + d.device.device

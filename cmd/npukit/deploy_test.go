@@ -173,11 +173,15 @@ func TestDeployLastScreen(t *testing.T) {
 func TestDeployGainIsBeyondNoise(t *testing.T) {
 	others := 0.37
 	screen := func(after, noise float64) string {
-		turns := skill.Turns{Count: 9, Before: 2, After: after, Gain: 1 - after/2, Noise: noise, Others: &others}
 		p := &skill.Performance{TTFT: after, TokensPerSec: 1 / after, First: &skill.Measurement{TTFT: 2,
 			TokensPerSec: 0.5}, Repetitions: 9,
-			TTFTRange: [2]float64{1, 20}, TokenRange: [2]float64{1, 30}, TTFTNoise: 4, Others: &others,
-			Paired: &skill.Paired{First: turns, Token: turns}}
+			TTFTRange: [2]float64{1, 20}, TokenRange: [2]float64{1, 30}, TTFTNoise: 4, Others: &others}
+		turns := fmt.Sprintf(`{"count": 9, "before_s": 2, "after_s": %g, "gain": %g, "noise": %g}`, after, 1-after/2,
+			noise)
+		paired := fmt.Sprintf(`{"paired": {"first_token": %s, "token": %s}}`, turns, turns)
+		if err := json.Unmarshal([]byte(paired), p); err != nil {
+			t.Fatal(err)
+		}
 		var out strings.Builder
 		if err := (&deployer{app: &app{out: &out}}).printGain(p); err != nil {
 			t.Fatal(err)

@@ -150,7 +150,7 @@ func (e *evaluator) print(dir string, r skill.EvaluationReport) error {
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(e.app.out, "\nThe report: %s/%s\n", strings.TrimSuffix(dir, "/"), skill.FileEvaluation)
+	_, err := fmt.Fprintf(e.app.out, "\nThe report: %s/%s\n", strings.TrimSuffix(dir, "/"), "evaluation_report.md")
 	return err
 }
 

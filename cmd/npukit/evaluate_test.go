@@ -31,10 +31,10 @@ func TestEvaluate(t *testing.T) {
 		t.Errorf("programs for the virtual array: exit code %d, stderr %q", r.code, r.stderr)
 	}
 	out := succeed(t, "", "evaluate", dir)
-	if !strings.Contains(out, ": accepted, ") || !strings.Contains(out, skill.FileEvaluation) {
+	if !strings.Contains(out, ": accepted, ") || !strings.Contains(out, "evaluation_report.md") {
 		t.Errorf("the verdict is %q", out)
 	}
-	made := filepath.Join(dir, skill.FilePlan)
+	made := filepath.Join(dir, "plan.json")
 	p, err := plan.Read(made)
 	if err != nil || p.Status != plan.Accepted {
 		t.Fatalf("the plan is %v, %v", p, err)
@@ -114,15 +114,15 @@ func TestEvaluateAForgedDevice(t *testing.T) {
 
 	// A plan that cannot be read cannot be marked as failed. The output reports that with the other
 	// findings.
-	if err := os.Symlink("/proc/self/mem", filepath.Join(dir, skill.FilePlan)); err != nil {
+	if err := os.Symlink("/proc/self/mem", filepath.Join(dir, "plan.json")); err != nil {
 		t.Skip(err)
 	}
-	if _, err := os.ReadFile(filepath.Join(dir, skill.FilePlan)); err == nil || errors.Is(err, os.ErrNotExist) {
+	if _, err := os.ReadFile(filepath.Join(dir, "plan.json")); err == nil || errors.Is(err, os.ErrNotExist) {
 		t.Skip("the user can read every file")
 	}
 	got = command("", "evaluate", dir)
 	if got.code != 1 || !strings.Contains(got.out, "the deployment was for toaster") || !strings.Contains(got.stderr,
-		"not accepted: ") || !strings.Contains(got.stderr, skill.FilePlan+": input/output error") {
+		"not accepted: ") || !strings.Contains(got.stderr, "plan.json: input/output error") {
 		t.Errorf("a plan that cannot be read: exit code %d, stderr %q, stdout %q", got.code, got.stderr, got.out)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -82,42 +83,44 @@ func (m *mcpServer) run(ctx context.Context, cmd *cobra.Command, args []string) 
 	if m.http == "" {
 		return s.Serve(ctx, m.app.in, m.app.out)
 	}
-	l, err := mcp.Listen(m.http)
-	if err != nil {
+	listening := false
+	err = s.ListenAndServe(ctx, m.http, func(addr net.Addr) error {
+		listening = true
+		_, err := fmt.Fprintf(m.app.out, "http://%s\n", addr)
+		return err
+	})
+	if err != nil && !listening {
 		return usageError{err}
 	}
-	if _, err := fmt.Fprintf(m.app.out, "http://%s\n", l.Addr()); err != nil {
-		return errors.Join(err, l.Close())
-	}
-	return s.ServeListener(ctx, l)
+	return err
 }
 
 // model returns the path of the checkpoint: the argument, or else the one in the workspace's
 // journal.
 func (m *mcpServer) model(cmd *cobra.Command, args []string) (string, error) {
-	known, err := takenUp(cmd, m.dir, &m.device.device, &m.seq, &m.golden)
+	recorded, err := takenUp(cmd, m.dir, &m.device.device, &m.seq, &m.golden)
 	switch {
 	case err != nil:
 		return "", err
 	case len(args) > 0:
 		return findModel(args[0])
-	case known == nil:
+	case recorded == "":
 		return "", usagef("MODEL is missing: nothing has been deployed in %s yet", m.dir)
 	}
-	return known.Model, nil
+	return recorded, nil
 }
 
-// takenUp returns the subject of the deployment in dir, or nil if there is none. It sets device,
-// seq and golden to the recorded values unless a flag sets them.
-func takenUp(cmd *cobra.Command, dir string, device *string, seq *int, golden *string) (*skill.Subject, error) {
+// takenUp returns the model of the deployment in dir, or "" if there is none. It sets device, seq and
+// golden to the recorded values unless a flag sets them.
+func takenUp(cmd *cobra.Command, dir string, device *string, seq *int, golden *string) (model string, err error) {
 	state, err := skill.ReadState(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, nil
+		return "", nil
 	case err != nil:
-		return nil, err
+		return "", err
 	case state.Subject == nil:
-		return nil, nil
+		return "", nil
 	}
 	known := state.Subject
 	for name, fill := range map[string]func(){
@@ -133,5 +136,5 @@ func takenUp(cmd *cobra.Command, dir string, device *string, seq *int, golden *s
 			fill()
 		}
 	}
-	return known, nil
+	return known.Model, nil
 }

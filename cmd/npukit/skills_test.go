@@ -26,7 +26,7 @@ func TestSkillsCommand(t *testing.T) {
 			t.Errorf("the list lacks %s", m.Name)
 		}
 		shown := succeed(t, "", "skills", "show", m.Name)
-		if data, err := os.ReadFile(filepath.Join(dir, m.Name, manual.FileName)); err != nil || string(data) != shown {
+		if data, err := os.ReadFile(filepath.Join(dir, m.Name, "SKILL.md")); err != nil || string(data) != shown {
 			t.Errorf("%s: show and export differ: %v", m.Name, err)
 		}
 		if one := parse[manual.Manual](t, succeed(t, "", "skills", "show", m.Name, "--json")); one.Body == "" ||

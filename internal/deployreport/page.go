@@ -103,7 +103,7 @@ func wallTimes(r *report, done []deployed, missing []string) {
 			if p.Attempts > 0 {
 				cell = fmt.Sprintf("%.0f", p.Seconds)
 			}
-			if p.Status != skill.Passed && p.Attempts > 0 {
+			if p.Status != "passed" && p.Attempts > 0 {
 				cell += " (" + string(p.Status) + ")"
 			}
 			sum += p.Seconds
@@ -123,7 +123,7 @@ func verdict(s *skill.State) string {
 		return string(status)
 	}
 	for _, p := range s.Phases {
-		if p.Status == skill.Failed {
+		if p.Status == "failed" {
 			return "phase " + p.Phase.Title() + " failed: " + cell(p.Reason)
 		}
 	}
@@ -215,7 +215,7 @@ func inTurns(s *skill.State) bool {
 // reported is the last measurement of the plan that was decided: others, behind it too, are of
 // changes that were not kept.
 func reported(s *skill.State) (skill.Measurement, bool) {
-	if s.Phases[skill.Finalise].Status != skill.Passed {
+	if s.Phases[skill.Finalise].Status != "passed" {
 		return skill.Measurement{}, false
 	}
 	for _, m := range slices.Backward(s.Measured) {

@@ -37,7 +37,7 @@ func TestReportedFigures(t *testing.T) {
 	if _, ok := reported(s); ok {
 		t.Error("figures are reported before phase 6 has passed")
 	}
-	s.Phases[skill.Finalise].Status = skill.Passed
+	s.Phases[skill.Finalise].Status = "passed"
 	r := &report{}
 	reportedFigures(r, []deployed{{subject{model: "tiny", device: "cpu", note: "a model"}, s}})
 	if !strings.HasSuffix(r.String(), "\n| tiny | cpu | 2.00 s | 1 | - | - | 0 of 0 |\n\n") {
@@ -55,7 +55,7 @@ func TestReport(t *testing.T) {
 		t.Error("a budget of a nanosecond was enough")
 	}
 	deploytest.Deploy(t, s.folder(work), func() error { return s.deploy(ctx, work, 0) })
-	data, err := os.ReadFile(filepath.Join(s.folder(work), skill.FilePlan))
+	data, err := os.ReadFile(filepath.Join(s.folder(work), "plan.json"))
 	if err != nil || !strings.Contains(string(data), `"accepted"`) {
 		t.Fatalf("the plan is %.200s, %v", data, err)
 	}

@@ -121,7 +121,7 @@ const (
 func (a *Agent) Use(o *skill.Options) {
 	a.options = o
 	if o.Ask == nil {
-		o.Ask = a.Ask
+		o.Ask = a.answer
 	}
 	for _, s := range skill.BuiltIn() {
 		for _, p := range []skill.Phase{skill.Prefill, skill.Decode} {
@@ -154,9 +154,9 @@ func (a *Agent) ask(ctx context.Context, kind string, p skill.Phase, t task) (re
 	return r, err
 }
 
-// Ask answers a question. It is for Options.Ask. If the reply is not valid, Ask returns the choice
-// to stop, with the reason.
-func (a *Agent) Ask(ctx context.Context, q skill.Question) (skill.Choice, error) {
+// answer answers a question. If the reply is not valid, it returns the choice to stop, with the
+// reason.
+func (a *Agent) answer(ctx context.Context, q skill.Question) (skill.Choice, error) {
 	stop := func(why string) (skill.Choice, error) {
 		return skill.Choice{Direction: "stop", Note: journal.Clip(why, maxText)}, ctx.Err()
 	}

@@ -84,7 +84,7 @@ func TestHostileAgents(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	time.AfterFunc(100*time.Millisecond, cancel)
 	began := time.Now()
-	if _, err := script(t, "sleep 60").Ask(ctx, skill.Question{}); !errors.Is(err, context.Canceled) ||
+	if _, err := script(t, "sleep 60").answer(ctx, skill.Question{}); !errors.Is(err, context.Canceled) ||
 		time.Since(began) > 5*time.Second {
 		t.Errorf("cancelled: %v after %v", err, time.Since(began))
 	}
@@ -104,7 +104,7 @@ func TestAgentAnswers(t *testing.T) {
 		{"a long note", `{"direction":"again","note":"` + strings.Repeat("ä", 5000) + `"}`, "again", "..."},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c, err := script(t, "echo '"+tc.reply+"'").Ask(context.Background(), q)
+			c, err := script(t, "echo '"+tc.reply+"'").answer(context.Background(), q)
 			if err != nil || c.Direction != tc.want || !strings.Contains(c.Note, tc.note) || len(c.Note) > maxText+3 {
 				t.Errorf("%+v, %v", c, err)
 			}

@@ -21,9 +21,9 @@ import (
 //go:embed skills/*/SKILL.md
 var manualFiles embed.FS
 
-// FileName is the name of a skill's file in the open Agent Skills format. Its folder has the name
+// fileName is the name of a skill's file in the open Agent Skills format. Its folder has the name
 // of the skill.
-const FileName = "SKILL.md"
+const fileName = "SKILL.md"
 
 // Manual is a skill for agents and people: its purpose, when to use it, and the steps. Each
 // built-in skill has a manual of its name.
@@ -75,7 +75,7 @@ func All() []Manual {
 
 // Find returns the manual of a built-in skill.
 func Find(name string) (Manual, error) {
-	data, err := manualFiles.ReadFile("skills/" + name + "/" + FileName)
+	data, err := manualFiles.ReadFile("skills/" + name + "/" + fileName)
 	if err != nil {
 		return Manual{}, fmt.Errorf("manual: no skill %q; want one of %s", name, strings.Join(builtInNames(), ", "))
 	}
@@ -86,10 +86,10 @@ func Find(name string) (Manual, error) {
 func Parse(folder string, data []byte) (Manual, error) {
 	m := Manual{Text: string(data)}
 	if err := m.parse(); err != nil {
-		return Manual{}, fmt.Errorf("manual: %s/%s: %w", folder, FileName, err)
+		return Manual{}, fmt.Errorf("manual: %s/%s: %w", folder, fileName, err)
 	}
 	if err := m.validate(folder); err != nil {
-		return Manual{}, fmt.Errorf("manual: %s/%s: %w", folder, FileName, err)
+		return Manual{}, fmt.Errorf("manual: %s/%s: %w", folder, fileName, err)
 	}
 	return m, nil
 }
@@ -170,7 +170,7 @@ func Export(dir string, list []Manual) error {
 		if err := validManualName(m.Name); err != nil {
 			return fmt.Errorf("manual: %w", err)
 		}
-		path := filepath.Join(dir, m.Name, FileName)
+		path := filepath.Join(dir, m.Name, fileName)
 		old, err := readfile.Regular(path, maxManual)
 		switch {
 		case err == nil && string(old) == m.Text:

@@ -89,11 +89,11 @@ func TestExportManuals(t *testing.T) {
 		}
 	}
 	for _, m := range All() {
-		if data, err := os.ReadFile(filepath.Join(dir, m.Name, FileName)); err != nil || string(data) != m.Text {
+		if data, err := os.ReadFile(filepath.Join(dir, m.Name, fileName)); err != nil || string(data) != m.Text {
 			t.Errorf("manual %s: %v, or another text", m.Name, err)
 		}
 	}
-	mine := filepath.Join(dir, "full-model", FileName)
+	mine := filepath.Join(dir, "full-model", fileName)
 	if err := os.WriteFile(mine, []byte("mine"), 0o644); err != nil {
 		t.Fatal(err)
 	}

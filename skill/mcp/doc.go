@@ -5,8 +5,7 @@
 //	defer s.Close()
 //	err = s.Serve(ctx, os.Stdin, os.Stdout) // one client, which started this process
 //
-//	l, err := mcp.Listen("127.0.0.1:7777")
-//	err = s.ServeListener(ctx, l) // several clients, over streamable HTTP
+//	err = s.ListenAndServe(ctx, "127.0.0.1:7777", nil) // several clients, over streamable HTTP
 //
 // # Tools
 //

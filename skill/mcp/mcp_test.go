@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -16,20 +17,14 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/npukit/npukit/internal/testenv"
-	"github.com/npukit/npukit/npu/cpu"
 	"github.com/npukit/npukit/skill"
 	"github.com/npukit/npukit/skill/internal/journal"
+	"github.com/npukit/npukit/skill/internal/skilltest"
 )
 
 // start opens a server for a new deployment of a tiny model.
 func start(t *testing.T, opts *skill.Options) *Server {
 	t.Helper()
-	dev, err := cpu.Open(&cpu.Options{Threads: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { dev.Close() })
 	if opts == nil {
 		opts = &skill.Options{}
 	}
@@ -37,7 +32,7 @@ func start(t *testing.T, opts *skill.Options) *Server {
 		opts.Dir = t.TempDir()
 	}
 	opts.SeqLen, opts.Positions, opts.Repetitions = 40, 32, 3
-	s, err := New(filepath.Join(testenv.Root(), "testdata", "tiny-models", "smollm-mha"), dev, opts)
+	s, err := New(skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +128,7 @@ func TestAgentFollowsState(t *testing.T) {
 	}
 	v := call[deploymentView](t, c, "state", nil)
 	for _, p := range v.Phases[:7] {
-		if p.Status != skill.Passed {
+		if p.Status != journal.Passed {
 			t.Errorf("%s is %s", p.Phase, p.Status)
 		}
 	}
@@ -271,7 +266,7 @@ func TestCancel(t *testing.T) {
 	}
 	hold.Store(false)
 	idle(t, c)
-	if v := call[deploymentView](t, c, "state", nil); v.Phases[0].Status != skill.Running {
+	if v := call[deploymentView](t, c, "state", nil); v.Phases[0].Status != journal.Running {
 		t.Errorf("after cancelling the phase is %s", v.Phases[0].Status)
 	}
 	if r := call[phaseResult](t, c, "run_phase", object{"phase": "reference"}); !r.Report.Passed {
@@ -297,14 +292,20 @@ func TestTwoClientsOverHTTP(t *testing.T) {
 	hold.Store(true)
 	began := make(chan struct{}, 1)
 	s := start(t, &skill.Options{Gates: []skill.Gate{blocking(&hold, began)}})
-	l, err := Listen("localhost:0")
-	if err != nil {
+	ctx, stop := context.WithCancel(context.Background())
+	served, listening := make(chan error, 1), make(chan string, 1)
+	go func() {
+		served <- s.ListenAndServe(ctx, "localhost:0", func(addr net.Addr) error {
+			listening <- "http://" + addr.String()
+			return nil
+		})
+	}()
+	var url string
+	select {
+	case url = <-listening:
+	case err := <-served:
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	served := make(chan error, 1)
-	go func() { served <- s.ServeListener(ctx, l) }()
-	url := "http://" + l.Addr().String()
 	dial := func() *sdk.ClientSession {
 		c, err := sdk.NewClient(&sdk.Implementation{Name: "tester", Version: "1"}, nil).Connect(context.Background(),
 			&sdk.StreamableClientTransport{Endpoint: url}, nil)
@@ -373,7 +374,7 @@ func TestTwoClientsOverHTTP(t *testing.T) {
 // The server listens on this machine only.
 func TestListenOnLoopbackOnly(t *testing.T) {
 	for _, addr := range []string{":0", "0.0.0.0:0", "[::]:0", "192.0.2.1:0", "example.com:0", "7777", ""} {
-		if l, err := Listen(addr); err == nil {
+		if l, err := listen(addr); err == nil {
 			l.Close()
 			t.Errorf("%q was listened to", addr)
 		}
@@ -485,7 +486,7 @@ func TestClose(t *testing.T) {
 	}
 	<-ended
 	again := start(t, &skill.Options{Gates: opts.Gates, Dir: opts.Dir}) // the lock is free
-	if v := call[deploymentView](t, join(t, again, nil), "state", nil); v.Phases[0].Status != skill.Running {
+	if v := call[deploymentView](t, join(t, again, nil), "state", nil); v.Phases[0].Status != journal.Running {
 		t.Errorf("the next server finds phase 0 %s", v.Phases[0].Status)
 	}
 }

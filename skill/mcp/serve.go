@@ -34,9 +34,9 @@ func (s *Server) connect(ctx context.Context, t sdk.Transport) error {
 	return nil
 }
 
-// Handler returns the handler for streamable HTTP. It refuses requests from web pages of another
+// handler returns the handler for streamable HTTP. It refuses requests from web pages of another
 // origin.
-func (s *Server) Handler() http.Handler {
+func (s *Server) handler() http.Handler {
 	h := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s.mcp }, &sdk.StreamableHTTPOptions{
 		PropagateRequestCancellation: true, // a client has left
 		SessionTimeout:               idleSession,
@@ -47,8 +47,8 @@ func (s *Server) Handler() http.Handler {
 // idleSession is how long a session without calls is kept.
 const idleSession = time.Hour
 
-// Listen listens on a loopback address. Port 0 is any free port.
-func Listen(addr string) (net.Listener, error) {
+// listen listens on a loopback address.
+func listen(addr string) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		return nil, fmt.Errorf("mcp: %w; want an address such as 127.0.0.1:7777", err)
@@ -67,11 +67,22 @@ func Listen(addr string) (net.Listener, error) {
 	return l, nil
 }
 
-// ServeListener serves HTTP on a listener until ctx ends, and closes the listener.
-func (s *Server) ServeListener(ctx context.Context, l net.Listener) error {
-	srv := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second}
+// ListenAndServe serves several clients over streamable HTTP until ctx ends. The address must be a
+// loopback address; port 0 is any free port. Ready is called with the address once the server
+// listens, and may be nil; if it returns an error, ListenAndServe returns that error.
+func (s *Server) ListenAndServe(ctx context.Context, addr string, ready func(net.Addr) error) error {
+	l, err := listen(addr)
+	if err != nil {
+		return err
+	}
+	if ready != nil {
+		if err := ready(l.Addr()); err != nil {
+			return errors.Join(err, l.Close())
+		}
+	}
+	srv := &http.Server{Handler: s.handler(), ReadHeaderTimeout: 10 * time.Second}
 	defer context.AfterFunc(ctx, func() { srv.Close() })()
-	err := srv.Serve(l)
+	err = srv.Serve(l)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}

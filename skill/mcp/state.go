@@ -75,7 +75,7 @@ func (s *Server) view() (*deploymentView, error) {
 // problems adds the open problems of the next phase.
 func (v *deploymentView) problems(st *skill.State, due skill.Phase) {
 	p := st.Phases[due]
-	if p.Status == skill.Failed {
+	if p.Status == journal.Failed {
 		v.Problems = append(v.Problems, fmt.Sprintf("%s did not pass: %s", due, p.Reason))
 		if n := len(st.Questions); n > 0 && st.Questions[n-1].Phase == due {
 			v.Question = &st.Questions[n-1].Value
@@ -108,7 +108,7 @@ func (v *deploymentView) next(st *skill.State, due skill.Phase, more, evaluator 
 			"the workspace", map[string]any{"name": "performance.md"})
 		return
 	}
-	if failed := st.Phases[due].Status == skill.Failed; failed {
+	if failed := st.Phases[due].Status == journal.Failed; failed {
 		add("diagnose", "find out why, before anything is changed", map[string]any{"phase": due})
 		if v.Question != nil {
 			for _, d := range v.Question.Directions {
