@@ -95,7 +95,8 @@ func (d *Deployment) open(path string, dev npu.Device) (err error) {
 	d.models = models.New(o.Checkpoint, dev, d.events.step)
 	d.reference = gates.NewReference(o.Oracle, o.Golden, d.opts.Positions)
 	d.timer = &timing.Timer{
-		Models: d.models, Log: d.log, Step: d.events.step, Repetitions: d.opts.Repetitions, NoteEvery: d.opts.noteEvery(),
+		Models: d.models, Log: d.log, Step: d.events.step,
+		Repetitions: d.opts.Repetitions, NoteEvery: d.opts.noteEvery(),
 		IDs: func(ctx context.Context) ([]int32, error) { return newEnv(d, d.events.phase).bench.IDs(ctx) },
 	}
 	return d.begin(o.Subject)
@@ -269,8 +270,7 @@ func (d *Deployment) writePlan() error {
 	}
 	if p.Hash != s.Plan {
 		return fmt.Errorf("%w: the plan of the journal (%.12s) is not what its recipe makes (%.12s): was it made "+
-			"by another npukit?",
-			journal.ErrJournal, s.Plan, p.Hash)
+			"by another npukit?", journal.ErrJournal, s.Plan, p.Hash)
 	}
 	plan := *p.Plan
 	plan.Status = s.PlanStatus()

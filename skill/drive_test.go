@@ -95,7 +95,8 @@ func TestDiagnose(t *testing.T) {
 	if err != nil || found.Symptom != nil || !found.Gate.OK {
 		t.Errorf("a right device: %+v, %v", found, err)
 	}
-	if last, err := d.Diagnose(context.Background(), SingleBlock, ""); err != nil || last.Gate.Name != journal.GateBlockFar {
+	last, err := d.Diagnose(context.Background(), SingleBlock, "")
+	if err != nil || last.Gate.Name != journal.GateBlockFar {
 		t.Errorf("without a failed gate, the last one is diagnosed: %+v, %v", last, err)
 	}
 	i := slices.IndexFunc(defect.All(), func(f *defect.Defect) bool { return f.Model == "smollm-mha" && !f.Precise })

@@ -273,7 +273,8 @@ func TestBusyIsNoVerdict(t *testing.T) {
 	if !errors.Is(err, ErrBusy) || errors.As(err, &failed) || !strings.Contains(err.Error(), "deploy again") {
 		t.Errorf("it ends with %v", err)
 	}
-	if s := d.State(); s.Phases[Evaluation].Status != journal.Running || s.PlanStatus() != plan.Draft || len(s.Questions) != 0 {
+	s := d.State()
+	if s.Phases[Evaluation].Status != journal.Running || s.PlanStatus() != plan.Draft || len(s.Questions) != 0 {
 		t.Errorf("phase 7 is %s, the plan %s, %d questions", s.Phases[Evaluation].Status, s.PlanStatus(),
 			len(s.Questions))
 	}

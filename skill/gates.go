@@ -170,9 +170,10 @@ func checkEvaluation(s *State) (Verdict, error) {
 		}
 		c.Hold(false, x.Name, "%s: %s", x.Name, x.Detail)
 	}
-	c.Hold(held > 0, "checks", "%d of %d checks hold, which %s has one by one", held, len(r.Checks), journal.FileEvaluation)
-	c.Hold(r.OK && len(r.Checks) > 0, "verdict", "the evaluator %s", map[bool]string{true: "accepts",
-		false: "does not accept"}[r.OK])
+	c.Hold(held > 0, "checks", "%d of %d checks hold, which %s has one by one", held, len(r.Checks),
+		journal.FileEvaluation)
+	c.Hold(r.OK && len(r.Checks) > 0, "verdict", "the evaluator %s",
+		map[bool]string{true: "accepts", false: "does not accept"}[r.OK])
 	c.Hold(r.Plan == s.Plan, "plan", "it judged the plan that was decided: %.12s, %.12s", r.Plan, s.Plan)
 	return c, nil
 }

@@ -54,7 +54,8 @@ func TestPipesAreNotRead(t *testing.T) {
 	if err := markFailed(path); err != nil {
 		t.Error(err)
 	}
-	if err := w.Put(journal.FilePlan, []byte("{}\n")); err != nil || string(skilltest.Must(os.ReadFile(path))) != "{}\n" {
+	err = w.Put(journal.FilePlan, []byte("{}\n"))
+	if err != nil || string(skilltest.Must(os.ReadFile(path))) != "{}\n" {
 		t.Error(err)
 	}
 }

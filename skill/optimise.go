@@ -103,7 +103,8 @@ func (e *Env) Propose(ctx context.Context, c Change) (Attempt, error) {
 		}
 	}
 	text := c.Name + ": " + a.Outcome + ", " + a.Why
-	e.d.events.send(Event{Phase: e.Phase, What: eventAttempt, Text: text, Done: e.d.events.done, Total: e.d.events.total})
+	events := &e.d.events
+	events.send(Event{Phase: e.Phase, What: eventAttempt, Text: text, Done: events.done, Total: events.total})
 	return a, nil
 }
 

@@ -75,8 +75,7 @@ func (o *Options) fill() error {
 			o.Budget)
 	case o.Positions < minPositions || o.Repetitions < minRepetitions:
 		return fmt.Errorf("skill: Options.Positions is %d and Repetitions %d: want at least %d and %d for reliable "+
-			"gates and figures",
-			o.Positions, o.Repetitions, minPositions, minRepetitions)
+			"gates and figures", o.Positions, o.Repetitions, minPositions, minRepetitions)
 	}
 	names := journal.GateNames()
 	for _, g := range o.Gates {

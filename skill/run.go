@@ -254,8 +254,7 @@ func (e *Env) symptomOf(ctx context.Context, g GateResult) (*Symptom, error) {
 	s := &Symptom{Phase: e.Phase, Gate: g.Name, Reasons: g.Reasons, Recipe: e.bench.Recipe}
 	switch g.Name {
 	case journal.GateBlock, journal.GateBlockOps, journal.GateBlockFar, journal.GateLogits, journal.GatePaper,
-		journal.GateGreedy,
-		journal.GateDeterminism, journal.GateGolden:
+		journal.GateGreedy, journal.GateDeterminism, journal.GateGolden:
 	default:
 		return s, nil
 	}

@@ -59,10 +59,11 @@ func Settle(ctx context.Context, dir string, open func(ctx context.Context) (npu
 	if err != nil {
 		return report, err
 	}
-	d, err := NewDeployment(path, dev, &Options{Dir: dir, SeqLen: state.Subject.SeqLen, Golden: golden, Gates: o.Gates,
-		Observe:   o.Observe,
+	d, err := NewDeployment(path, dev, &Options{
+		Dir: dir, SeqLen: state.Subject.SeqLen, Golden: golden, Gates: o.Gates, Observe: o.Observe,
 		Positions: o.Positions, Repetitions: o.Repetitions, held: lock,
-		Evaluate: func(context.Context, string) (EvaluationReport, error) { return report, nil }})
+		Evaluate: func(context.Context, string) (EvaluationReport, error) { return report, nil },
+	})
 	if err != nil {
 		return report, errors.Join(err, dev.Close())
 	}
@@ -71,7 +72,8 @@ func Settle(ctx context.Context, dir string, open func(ctx context.Context) (npu
 	if errors.As(err, &refused) {
 		if report.OK { // the journal has changed since the evaluation
 			report.OK = false
-			report.Checks = append(report.Checks, journal.EvaluationCheck{Name: "recording", Detail: refused.Report.Reason})
+			check := journal.EvaluationCheck{Name: "recording", Detail: refused.Report.Reason}
+			report.Checks = append(report.Checks, check)
 		}
 		err = nil
 	}
@@ -81,8 +83,7 @@ func Settle(ctx context.Context, dir string, open func(ctx context.Context) (npu
 // isWritten reports whether a check is about the workspace's files, and not about results.
 func isWritten(name string) bool {
 	return slices.Contains([]string{"journal", "phases", "thresholds", "thresholds file", "model", "weights", "device",
-		"golden", "recipe", "plan", "status", "pages",
-		"figures file"}, name)
+		"golden", "recipe", "plan", "status", "pages", "figures file"}, name)
 }
 
 // recordRefusal records as phase 7 an evaluation that failed because of the workspace's files. It

@@ -254,8 +254,8 @@ func (v *evaluation) runGates(ctx context.Context) error {
 	}
 	list = slices.Concat(list, gates.OfBlock(), kernels, gates.OfModel(v.bench))
 	for i, g := range list {
-		_, err := v.once("gate "+g.Name+" "+g.Subject, func() (int, error) { return 0, v.runGate(ctx, g, i, len(list)) })
-		if err != nil {
+		run := func() (int, error) { return 0, v.runGate(ctx, g, i, len(list)) }
+		if _, err := v.once("gate "+g.Name+" "+g.Subject, run); err != nil {
 			return err
 		}
 	}
