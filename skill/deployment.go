@@ -109,7 +109,7 @@ func (d *Deployment) begin(subject journal.Subject) error {
 		if err := d.log.Append(journal.KindDeployment, Reference, subject); err != nil {
 			return err
 		}
-		return d.ws.PutJSON(journal.FileThresholds, gates.Thresholds())
+		return d.ws.PutJSON(workspace.FileThresholds, gates.Thresholds())
 	}
 	if err := subject.Same(*d.log.State.Subject); err != nil {
 		return fmt.Errorf("%w: %s: %w; use another folder", ErrOtherModel, d.opts.Dir, err)
@@ -274,7 +274,7 @@ func (d *Deployment) writePlan() error {
 	}
 	plan := *p.Plan
 	plan.Status = s.PlanStatus()
-	return d.ws.PutJSON(journal.FilePlan, &plan)
+	return d.ws.PutJSON(workspace.FilePlan, &plan)
 }
 
 // Performance returns the report of the last measurement of the plan.

@@ -15,6 +15,7 @@ import (
 	"github.com/npukit/npukit/npu/sim"
 	"github.com/npukit/npukit/skill/internal/journal"
 	"github.com/npukit/npukit/skill/internal/skilltest"
+	"github.com/npukit/npukit/skill/internal/workspace"
 	"github.com/npukit/npukit/skill/manual"
 )
 
@@ -62,7 +63,7 @@ func checkDeployed(t *testing.T, d *Deployment) {
 			t.Error(err)
 		}
 	}
-	p, err := plan.Read(filepath.Join(dir, journal.FilePlan))
+	p, err := plan.Read(filepath.Join(dir, workspace.FilePlan))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +85,7 @@ func TestDeployCPU(t *testing.T) {
 	if d.State().Subject.Golden == "" {
 		t.Error("the golden file beside the model was not found")
 	}
-	for _, pattern := range []string{"perf_opt_traj.png", journal.FolderReports + "/*.png"} {
+	for _, pattern := range []string{"perf_opt_traj.png", workspace.FolderReports + "/*.png"} {
 		if list, err := filepath.Glob(d.ws.Path(pattern)); err != nil || len(list) == 0 {
 			t.Errorf("no picture %s, %v", pattern, err)
 		}

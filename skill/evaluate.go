@@ -103,9 +103,9 @@ func evaluationEnv(opts *Options, bench *gates.Bench, claimed *State) (*Env, err
 	if err != nil {
 		return nil, err
 	}
-	d := &Deployment{opts: *opts, log: journal.Unwritten(claimed, nil), models: bench.Models,
+	d := &Deployment{opts: *opts, log: journal.Discard(claimed), models: bench.Models,
 		reference: bench.Reference, ck: bench.Models.Checkpoint, events: reporter{to: opts.Observe, phase: Evaluation}}
-	d.timer = &timing.Timer{Models: d.models, Log: journal.Unwritten(empty, nil), Step: d.events.step,
+	d.timer = &timing.Timer{Models: d.models, Log: journal.Discard(empty), Step: d.events.step,
 		Repetitions: opts.Repetitions, IDs: bench.IDs}
 	return envOn(d, Evaluation, bench), nil
 }

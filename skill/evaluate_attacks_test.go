@@ -24,6 +24,7 @@ import (
 	"github.com/npukit/npukit/skill/internal/models"
 	"github.com/npukit/npukit/skill/internal/report"
 	"github.com/npukit/npukit/skill/internal/skilltest"
+	"github.com/npukit/npukit/skill/internal/workspace"
 )
 
 // victim is a finished deployment with a copy of its model, for an attack.
@@ -159,13 +160,13 @@ func (v *victim) consistent() {
 	if err != nil {
 		v.t.Fatal(err)
 	}
-	v.write(journal.FilePerformance, append(data, '\n'))
+	v.write(workspace.FilePerformance, append(data, '\n'))
 }
 
 // swapPlan writes another plan to plan.json, and returns its hash.
 func (v *victim) swapPlan(change func(p *plan.Plan)) string {
 	v.t.Helper()
-	p, err := plan.Read(filepath.Join(v.dir, journal.FilePlan))
+	p, err := plan.Read(filepath.Join(v.dir, workspace.FilePlan))
 	if err != nil {
 		v.t.Fatal(err)
 	}
@@ -174,7 +175,7 @@ func (v *victim) swapPlan(change func(p *plan.Plan)) string {
 	if err != nil {
 		v.t.Fatal(err)
 	}
-	v.write(journal.FilePlan, append(data, '\n'))
+	v.write(workspace.FilePlan, append(data, '\n'))
 	hash, err := models.PlanHash(p)
 	if err != nil {
 		v.t.Fatal(err)
@@ -265,28 +266,29 @@ func TestAttacks(t *testing.T) {
 		caught string // a check that must not hold
 	}{
 		"a threshold is loosened": {attack: func(v *victim) {
-			v.replace(journal.FileThresholds, `"pearson": 0.99`, `"pearson": 0.90`)
+			v.replace(workspace.FileThresholds, `"pearson": 0.99`, `"pearson": 0.90`)
 		}, caught: "thresholds file"},
 		"thresholds have a gain before the right one": {attack: func(v *victim) {
-			v.replace(journal.FileThresholds, `{`, `{"gain": 0.5,`)
+			v.replace(workspace.FileThresholds, `{`, `{"gain": 0.5,`)
 		}, caught: "thresholds file"},
 		"thresholds have something behind them": {attack: func(v *victim) {
-			v.write(journal.FileThresholds, append(v.read(journal.FileThresholds), "} more"...))
+			v.write(workspace.FileThresholds, append(v.read(workspace.FileThresholds), "} more"...))
 		}, caught: "thresholds file"},
-		"thresholds are gone": {attack: func(v *victim) { os.Remove(filepath.Join(v.dir, journal.FileThresholds)) },
+		"thresholds are gone": {attack: func(v *victim) { os.Remove(filepath.Join(v.dir, workspace.FileThresholds)) },
 			caught: "thresholds file"},
 		"thresholds have a field more": {attack: func(v *victim) {
-			v.replace(journal.FileThresholds, `"gain"`, `"ignore": true, "gain"`)
+			v.replace(workspace.FileThresholds, `"gain"`, `"ignore": true, "gain"`)
 		}, caught: "thresholds file"},
 		"the plan is swapped behind phase 5": {attack: func(v *victim) { v.swapPlan(wrongLayer(v.t)) }, caught: "plan"},
 		"a swapped plan computes wrongly": {attack: func(v *victim) { v.swapPlan(wrongLayer(v.t)) },
 			caught: "gate paper"},
 		"the plan is another right one": {attack: func(v *victim) { v.swapPlan(func(p *plan.Plan) { p.Chunk-- }) },
 			caught: "plan"},
-		"the plan is half a file": {attack: func(v *victim) { v.write(journal.FilePlan, v.read(journal.FilePlan)[:100]) },
-			caught: "plan"},
+		"the plan is half a file": {attack: func(v *victim) {
+			v.write(workspace.FilePlan, v.read(workspace.FilePlan)[:100])
+		}, caught: "plan"},
 		"the plan is accepted by hand": {attack: func(v *victim) {
-			v.replace(journal.FilePlan, `"draft"`, `"accepted"`)
+			v.replace(workspace.FilePlan, `"draft"`, `"accepted"`)
 		}, caught: "status"},
 		"a record is changed": {attack: func(v *victim) {
 			v.replace(journal.FileJournal, `"kind":"measure"`, `"kind":"measurE"`)
@@ -313,9 +315,9 @@ func TestAttacks(t *testing.T) {
 		}, caught: "journal"},
 		"the journal is empty": {attack: func(v *victim) { v.write(journal.FileJournal, nil) }, caught: "journal"},
 		"figures are better": {attack: func(v *victim) {
-			v.replace(journal.FilePerformance, `"tokens_per_s": `, `"tokens_per_s": 9`)
+			v.replace(workspace.FilePerformance, `"tokens_per_s": `, `"tokens_per_s": 9`)
 		}, caught: "figures file"},
-		"figures are gone": {attack: func(v *victim) { os.Remove(filepath.Join(v.dir, journal.FilePerformance)) },
+		"figures are gone": {attack: func(v *victim) { os.Remove(filepath.Join(v.dir, workspace.FilePerformance)) },
 			caught: "figures file"},
 		"weights are replaced": {attack: func(v *victim) { spoilFile(v.t, weights(v), 64, 16) }, caught: "weights"},
 		"the golden file is replaced": {attack: func(v *victim) {
@@ -340,9 +342,9 @@ func TestAttacks(t *testing.T) {
 			b.Logits.Rtol *= 10
 			set.Formats["cpu-bf16"] = b
 			data := skilltest.Must(json.MarshalIndent(set, "", "  "))
-			v.write(journal.FileThresholds, append(data, '\n'))
-			rewrite(v, journal.KindDeployment,
-				func(s *journal.Subject) { s.Thresholds = skilltest.Must(journal.Hash(set)) })
+			v.write(workspace.FileThresholds, append(data, '\n'))
+			sum := skilltest.Must(journal.Hash(set))
+			rewrite(v, journal.KindDeployment, func(s *journal.Subject) { s.Thresholds = sum })
 		}, caught: "thresholds"},
 		"all rewritten: figures that nobody can have": {attack: func(v *victim) {
 			rewrite(v, journal.KindMeasure, func(m *Measurement) { claimTimes(m, 1e-3, 1e-3) })
@@ -489,7 +491,7 @@ func TestAttacks(t *testing.T) {
 				t.Error("a deployment that is refused already was measured: other work on the machine could hide " +
 					"the refusal")
 			}
-			if p, err := plan.Read(filepath.Join(v.dir, journal.FilePlan)); err == nil && p.Status != plan.Failed {
+			if p, err := plan.Read(filepath.Join(v.dir, workspace.FilePlan)); err == nil && p.Status != plan.Failed {
 				t.Errorf("the plan is %q", p.Status)
 			}
 			if after := v.read(journal.FileJournal); !bytes.HasPrefix(after, before) ||
@@ -499,7 +501,7 @@ func TestAttacks(t *testing.T) {
 			if s, err := ReadState(v.dir); err == nil && s.PlanStatus() == plan.Accepted {
 				t.Error("the journal still has the plan accepted")
 			}
-			if page := string(v.read(journal.FileEvaluation)); !strings.Contains(page, "not accepted") {
+			if page := string(v.read(workspace.FileEvaluation)); !strings.Contains(page, "not accepted") {
 				t.Errorf("the report: %s", page)
 			}
 		})

@@ -13,6 +13,7 @@ import (
 	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/skill/internal/journal"
 	"github.com/npukit/npukit/skill/internal/skilltest"
+	"github.com/npukit/npukit/skill/internal/workspace"
 )
 
 // agrees returns an evaluator that accepts the plan of the journal, and counts its calls.
@@ -44,7 +45,7 @@ func accepted(t *testing.T, path string, opts *Options) {
 
 func planStatus(t *testing.T, dir string) plan.Status {
 	t.Helper()
-	p, err := plan.Read(filepath.Join(dir, journal.FilePlan))
+	p, err := plan.Read(filepath.Join(dir, workspace.FilePlan))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +79,7 @@ func TestUnreadIsNoVerdict(t *testing.T) {
 			t.Errorf("%s: the plan is %q, or the journal was changed", what, s)
 		}
 	}
-	for _, name := range []string{journal.FilePerformance, journal.FileThresholds, "progress.md"} {
+	for _, name := range []string{workspace.FilePerformance, workspace.FileThresholds, "progress.md"} {
 		mend := unreadable(t, filepath.Join(opts.Dir, name))
 		silent("a file that cannot be read", &EvaluateOptions{}, name)
 		mend()
@@ -136,9 +137,9 @@ func TestRefusedBesideAnUnreadFile(t *testing.T) {
 			return Evaluate(ctx, dir, dev, o)
 		}, o)
 	}
-	for _, name := range []string{journal.FilePerformance, "progress.md"} {
+	for _, name := range []string{workspace.FilePerformance, "progress.md"} {
 		v := fresh()
-		v.replace(journal.FileThresholds, `"pearson": 0.99`, `"pearson": 0.90`)
+		v.replace(workspace.FileThresholds, `"pearson": 0.99`, `"pearson": 0.90`)
 		before := v.read(name)
 		mend := unreadable(t, filepath.Join(v.dir, name))
 		r, err := settle(v)
@@ -156,7 +157,7 @@ func TestRefusedBesideAnUnreadFile(t *testing.T) {
 	}
 	// A page that was changed is not touched, even if there is no plan to judge.
 	v := fresh()
-	skilltest.Must(0, os.Remove(filepath.Join(v.dir, journal.FilePlan)))
+	skilltest.Must(0, os.Remove(filepath.Join(v.dir, workspace.FilePlan)))
 	v.replace("progress.md", "passed", "Passed")
 	before := v.read("progress.md")
 	if r, err := settle(v); err != nil || !slices.Equal(failing(r), []string{"pages", "plan"}) ||
@@ -172,7 +173,7 @@ func TestRefusedWithoutAModel(t *testing.T) {
 	skilltest.Must(0, os.CopyFS(path, os.DirFS(skilltest.Tiny("smollm-mha"))))
 	accepted(t, path, opts)
 	v := &victim{t: t, dir: opts.Dir}
-	v.replace(journal.FileThresholds, `"pearson": 0.99`, `"pearson": 0.90`)
+	v.replace(workspace.FileThresholds, `"pearson": 0.99`, `"pearson": 0.90`)
 	skilltest.Must(0, os.Rename(path, path+"-away"))
 	r, err := Settle(ctx, opts.Dir, lend(dev), func(ctx context.Context, dir string) (EvaluationReport, error) {
 		return Evaluate(ctx, dir, dev, nil)
@@ -190,10 +191,10 @@ func TestRefusedIsEvaluatedAgain(t *testing.T) {
 	opts := small(t)
 	accepted(t, path, opts)
 	for name, change := range map[string]func(data []byte) []byte{
-		journal.FilePerformance: func(data []byte) []byte {
+		workspace.FilePerformance: func(data []byte) []byte {
 			return bytes.Replace(data, []byte(`"tokens_per_s": `), []byte(`"tokens_per_s": 9`), 1)
 		},
-		journal.FileThresholds: func(data []byte) []byte {
+		workspace.FileThresholds: func(data []byte) []byte {
 			return append([]byte(`{"gain": 0.5,`),
 				data[1:]...)
 		}, // which a reader of the last of two would not see

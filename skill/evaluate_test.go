@@ -17,6 +17,7 @@ import (
 	"github.com/npukit/npukit/npu/sim"
 	"github.com/npukit/npukit/skill/internal/journal"
 	"github.com/npukit/npukit/skill/internal/skilltest"
+	"github.com/npukit/npukit/skill/internal/workspace"
 )
 
 // loose returns options for an evaluation of a [small] deployment. Machines that run tests are
@@ -74,10 +75,10 @@ func checkAccepted(t *testing.T, d *Deployment, path string, dev npu.Device, opt
 	if !r.OK || r.Measured == nil || r.Measured.TTFT <= 0 {
 		t.Errorf("verdict %v, own figures %+v", r.OK, r.Measured)
 	}
-	if p, err := plan.Read(filepath.Join(opts.Dir, journal.FilePlan)); err != nil || p.Status != plan.Accepted {
+	if p, err := plan.Read(filepath.Join(opts.Dir, workspace.FilePlan)); err != nil || p.Status != plan.Accepted {
 		t.Errorf("the plan: %+v, %v", p.Status, err)
 	}
-	page, err := os.ReadFile(filepath.Join(opts.Dir, journal.FileEvaluation))
+	page, err := os.ReadFile(filepath.Join(opts.Dir, workspace.FileEvaluation))
 	if err != nil || !strings.Contains(string(page), ": accepted") || !strings.Contains(string(page),
 		"control kernel") {
 		t.Errorf("the report: %s, %v", page, err)
@@ -281,7 +282,7 @@ func TestBusyIsNoVerdict(t *testing.T) {
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if p, err := plan.Read(filepath.Join(opts.Dir, journal.FilePlan)); err != nil || p.Status != plan.Draft {
+	if p, err := plan.Read(filepath.Join(opts.Dir, workspace.FilePlan)); err != nil || p.Status != plan.Draft {
 		t.Errorf("the plan: %v, %v", p, err)
 	}
 	opts.Evaluate = inProcess(dev)

@@ -88,7 +88,7 @@ func forecasting(c *checkpoint.Config, o Options) (*Deployment, error) {
 		return nil, err
 	}
 	state.Subject = &journal.Subject{Name: c.Name, Device: info.Kind, Array: info.Array, SeqLen: o.SeqLen}
-	d := &Deployment{opts: o, log: journal.Unwritten(state, journal.ErrForecast), models: models.Forecast(c, info)}
+	d := &Deployment{opts: o, log: journal.Refuse(state, journal.ErrForecast), models: models.Forecast(c, info)}
 	d.reference = gates.NewReference(nil, nil, o.Positions)
 	d.timer = &timing.Timer{Models: d.models, Log: d.log, Step: d.events.step, Repetitions: o.Repetitions}
 	d.skills, err = skills(o.Skills)

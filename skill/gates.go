@@ -12,6 +12,7 @@ import (
 	"github.com/npukit/npukit/skill/internal/journal"
 	"github.com/npukit/npukit/skill/internal/models"
 	"github.com/npukit/npukit/skill/internal/timing"
+	"github.com/npukit/npukit/skill/internal/workspace"
 )
 
 // Gate is a condition at the end of phases. It must compute its own evidence.
@@ -95,7 +96,7 @@ func (e *Env) runGate(ctx context.Context, g gates.Gate) (GateResult, error) {
 	}
 	reports := ""
 	if d.ws != nil {
-		reports = d.ws.Path(journal.FolderReports)
+		reports = d.ws.Path(workspace.FolderReports)
 	}
 	r := &gates.Runner{
 		Log: d.log, Reports: reports, Plain: d.opts.plain, PartsFrom: d.opts.partsFrom(), Step: d.events.step,
@@ -132,7 +133,7 @@ func checkTried(e *Env) (Verdict, error) {
 // checkPlanFile reads the plan from the disk, as its users will.
 func checkPlanFile(e *Env) (Verdict, error) {
 	c := Checks{Name: journal.GatePlanFile}
-	p, err := plan.Read(e.d.ws.Path(journal.FilePlan))
+	p, err := plan.Read(e.d.ws.Path(workspace.FilePlan))
 	c.Hold(err == nil, "file", "plan.json: %v", gates.ErrorOr(err, "can be read, and is valid"))
 	if err != nil {
 		return c, nil
@@ -171,7 +172,7 @@ func checkEvaluation(s *State) (Verdict, error) {
 		c.Hold(false, x.Name, "%s: %s", x.Name, x.Detail)
 	}
 	c.Hold(held > 0, "checks", "%d of %d checks hold, which %s has one by one", held, len(r.Checks),
-		journal.FileEvaluation)
+		workspace.FileEvaluation)
 	c.Hold(r.OK && len(r.Checks) > 0, "verdict", "the evaluator %s",
 		map[bool]string{true: "accepts", false: "does not accept"}[r.OK])
 	c.Hold(r.Plan == s.Plan, "plan", "it judged the plan that was decided: %.12s, %.12s", r.Plan, s.Plan)

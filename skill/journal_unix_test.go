@@ -47,14 +47,14 @@ func TestPipesAreNotRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	path := w.Path(journal.FilePlan)
+	path := w.Path(workspace.FilePlan)
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
 		t.Skip(err)
 	}
 	if err := markFailed(path); err != nil {
 		t.Error(err)
 	}
-	err = w.Put(journal.FilePlan, []byte("{}\n"))
+	err = w.Put(workspace.FilePlan, []byte("{}\n"))
 	if err != nil || string(skilltest.Must(os.ReadFile(path))) != "{}\n" {
 		t.Error(err)
 	}

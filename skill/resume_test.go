@@ -14,6 +14,7 @@ import (
 	"github.com/npukit/npukit/npu/sim"
 	"github.com/npukit/npukit/skill/internal/journal"
 	"github.com/npukit/npukit/skill/internal/skilltest"
+	"github.com/npukit/npukit/skill/internal/workspace"
 )
 
 // small returns options for a deployment that takes less than a second.
@@ -102,7 +103,7 @@ func TestDerivedFilesComeBack(t *testing.T) {
 	t.Parallel()
 	path, dev := skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t)
 	opts, _ := finished(t, path)
-	names := []string{journal.FilePlan, journal.FileThresholds, journal.FilePerformance, "plan.md", "progress.md",
+	names := []string{workspace.FilePlan, workspace.FileThresholds, workspace.FilePerformance, "plan.md", "progress.md",
 		"lessons.md", "perf_opt_traj.md", "kernels/matmul.md"}
 	want := map[string][]byte{}
 	for i, name := range names {
@@ -130,7 +131,7 @@ func TestDerivedFilesComeBack(t *testing.T) {
 			t.Errorf("%s did not come back as it was (%v)", name, err)
 		}
 	}
-	if _, err := plan.Read(d.ws.Path(journal.FilePlan)); err != nil {
+	if _, err := plan.Read(d.ws.Path(workspace.FilePlan)); err != nil {
 		t.Error(err)
 	}
 }
@@ -142,9 +143,8 @@ func TestWorkspaceRefuses(t *testing.T) {
 	opts := small(t)
 	first := deployment(t, skilltest.Tiny("smollm-mha"), dev, opts)
 	_, err := NewDeployment(skilltest.Tiny("smollm-mha"), dev, opts)
-	if pid := strings.TrimSpace(string(skilltest.Must(os.ReadFile(filepath.Join(opts.Dir,
-		journal.FileLock))))); !errors.Is(err,
-		ErrLocked) || !strings.Contains(err.Error(), pid) {
+	pid := strings.TrimSpace(string(skilltest.Must(os.ReadFile(filepath.Join(opts.Dir, workspace.FileLock)))))
+	if !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), pid) {
 		t.Errorf("a second one: %v, want process %s", err, pid)
 	}
 	if err := first.Close(); err != nil {
@@ -224,7 +224,7 @@ func TestDiskFull(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := os.RemoveAll(d.ws.Path(journal.FilePlan)); err != nil {
+		if err := os.RemoveAll(d.ws.Path(workspace.FilePlan)); err != nil {
 			t.Fatal(err)
 		}
 		d.ws.Write = func(string, []byte) error { return errors.New("no space left on device") }
@@ -248,7 +248,7 @@ func TestDiskFull(t *testing.T) {
 func TestReportsCannotBeWritten(t *testing.T) {
 	path, dev, opts := skilltest.Tiny("smollm-mha"), skilltest.OpenCPU(t), small(t)
 	d := deployment(t, path, dev, opts)
-	reports := d.ws.Path(journal.FolderReports)
+	reports := d.ws.Path(workspace.FolderReports)
 	if err := os.WriteFile(reports, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ import (
 func Settle(ctx context.Context, dir string, open func(ctx context.Context) (npu.Device, error), evaluate Evaluator,
 	opts *EvaluateOptions) (report EvaluationReport, err error) {
 	if _, err := os.Stat(filepath.Join(dir, journal.FileJournal)); err != nil {
-		return report, journal.NoWorkspace(dir, err)
+		return report, workspace.NoWorkspace(dir, err)
 	}
 	lock, err := workspace.Lock(dir)
 	if err != nil {
@@ -44,7 +44,7 @@ func Settle(ctx context.Context, dir string, open func(ctx context.Context) (npu
 		return report, err
 	}
 	if slices.ContainsFunc(report.Checks, func(c journal.EvaluationCheck) bool { return !c.OK && isWritten(c.Name) }) {
-		return report, errors.Join(recordRefusal(dir, lock, report), markFailed(filepath.Join(dir, journal.FilePlan)))
+		return report, errors.Join(recordRefusal(dir, lock, report), markFailed(filepath.Join(dir, workspace.FilePlan)))
 	}
 	state, err := ReadState(dir)
 	if err != nil {
@@ -135,7 +135,7 @@ func recordRefusal(dir string, lock io.Closer, report EvaluationReport) (err err
 // markFailed sets the status of a plan to failed. A plan that cannot be read cannot be run, and is
 // not changed.
 func markFailed(path string) error {
-	data, err := journal.ReadFile(path)
+	data, err := workspace.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, readfile.ErrNotRegular) ||
 		errors.Is(err, readfile.ErrTooLarge) {
 		return nil

@@ -18,6 +18,7 @@ import (
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/skill/internal/journal"
 	"github.com/npukit/npukit/skill/internal/skilltest"
+	"github.com/npukit/npukit/skill/internal/workspace"
 )
 
 func jsonOf(r journal.Record, v any) error { return json.Unmarshal(r.Data, v) }
@@ -234,7 +235,7 @@ func TestSeededDefects(t *testing.T) {
 			} else {
 				t.Errorf("%s: should be placed at %s: %+v", d.Description, d.Seen, issue)
 			}
-			if p, err := plan.Read(filepath.Join(opts.Dir, journal.FilePlan)); err == nil && p.Status == plan.Accepted {
+			if p, err := plan.Read(filepath.Join(opts.Dir, workspace.FilePlan)); err == nil && p.Status == plan.Accepted {
 				t.Error("the plan was accepted")
 			}
 		})
@@ -335,7 +336,7 @@ func TestEvaluatorDecides(t *testing.T) {
 			if (err == nil) != (tc.want == plan.Accepted) {
 				t.Errorf("it ends with %v", err)
 			}
-			p, err := plan.Read(d.ws.Path(journal.FilePlan))
+			p, err := plan.Read(d.ws.Path(workspace.FilePlan))
 			if err != nil || p.Status != tc.want {
 				t.Errorf("the plan is %q, want %q (%v)", p.Status, tc.want, err)
 			}
@@ -381,7 +382,7 @@ func TestBudgetHidesNothing(t *testing.T) {
 		t.Errorf("the user stops: %v", err)
 	}
 	action = Approve
-	d.log.File.Disk = noSpace{d.log.File.Disk.(*os.File)}
+	d.log.WrapDisk(func(disk journal.Disk) journal.Disk { return noSpace{disk} })
 	if err := d.Run(context.Background()); err == nil || !strings.Contains(err.Error(), "no space left") {
 		t.Errorf("a full disk: %v", err)
 	}
@@ -532,6 +533,6 @@ func TestSkillsNeedNames(t *testing.T) {
 }
 
 // noSpace is a file on a full disk.
-type noSpace struct{ *os.File }
+type noSpace struct{ journal.Disk }
 
 func (noSpace) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }

@@ -72,7 +72,7 @@ func Run(ctx context.Context, dir string, dev npu.Device, opts Options) (journal
 	started := time.Now()
 	v := &evaluation{dir: dir, dev: dev, info: dev.Info(), opts: opts, findings: findings{observe: opts.Observe}}
 	if _, err := os.Stat(filepath.Join(dir, journal.FileJournal)); err != nil {
-		return journal.EvaluationReport{}, journal.NoWorkspace(dir, err)
+		return journal.EvaluationReport{}, workspace.NoWorkspace(dir, err)
 	}
 	err := v.run(ctx)
 	if ctx.Err() != nil {
@@ -99,7 +99,7 @@ const FileData = "evaluation_report.json"
 // write writes the report into the workspace, and replaces an older one.
 func (v *evaluation) write() error {
 	w := workspace.Files(v.dir)
-	return errors.Join(w.Put(journal.FileEvaluation, report.Evaluation(&v.report, v.state, v.info.Name)),
+	return errors.Join(w.Put(workspace.FileEvaluation, report.Evaluation(&v.report, v.state, v.info.Name)),
 		w.PutJSON(FileData, v.report))
 }
 
@@ -206,7 +206,7 @@ func (v *evaluation) openModel() (bool, error) {
 		return false, err
 	}
 	v.timer = &timing.Timer{
-		Models: m, Log: journal.Unwritten(nothing, nil), Step: v.step, Repetitions: v.opts.Repetitions,
+		Models: m, Log: journal.Discard(nothing), Step: v.step, Repetitions: v.opts.Repetitions,
 		NoteEvery: timing.NoteEvery,
 		IDs:       func(ctx context.Context) ([]int32, error) { return v.bench.IDs(ctx) },
 	}

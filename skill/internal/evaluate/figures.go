@@ -10,6 +10,7 @@ import (
 	"github.com/npukit/npukit/skill/internal/journal"
 	"github.com/npukit/npukit/skill/internal/report"
 	"github.com/npukit/npukit/skill/internal/timing"
+	"github.com/npukit/npukit/skill/internal/workspace"
 )
 
 // Bounds of the difference between a deployment's measurement of a plan and the evaluator's.
@@ -133,7 +134,7 @@ func (v *figures) check(ctx context.Context) error {
 	}
 	v.hold("figures", first.same() && token.same(), "%s: first token %s, a token %s; %s has %s (%s) and %s (%s), %s%s",
 		how, first, token,
-		journal.FilePerformance, journal.Seconds(was.TTFT), first.distance(), journal.Seconds(1/was.TokensPerSec),
+		workspace.FilePerformance, journal.Seconds(was.TTFT), first.distance(), journal.Seconds(1/was.TokensPerSec),
 		token.distance(), bound, again)
 	v.judge(began, was)
 	return nil
@@ -143,17 +144,17 @@ func (v *figures) check(ctx context.Context) error {
 func notFound(first, token figure, began *start, was journal.Measurement) string {
 	var list []string
 	if !first.same() {
-		list = append(list, fmt.Sprintf("first token %s, and %s has %s", first, journal.FilePerformance,
+		list = append(list, fmt.Sprintf("first token %s, and %s has %s", first, workspace.FilePerformance,
 			journal.Seconds(was.TTFT)))
 	}
 	if !token.same() {
-		list = append(list, fmt.Sprintf("a token %s, and %s has %s", token, journal.FilePerformance,
+		list = append(list, fmt.Sprintf("a token %s, and %s has %s", token, workspace.FilePerformance,
 			journal.Seconds(1/was.TokensPerSec)))
 	}
 	if !began.same() {
 		list = append(list, fmt.Sprintf("%s of the first plan's time to the first token are left, and %s of its "+
 			"time of a token; %s claims %.3g %% and %.3g %%", began.first.shares(),
-			began.token.shares(), journal.FilePerformance, 100*was.TTFT/began.claim.TTFT,
+			began.token.shares(), workspace.FilePerformance, 100*was.TTFT/began.claim.TTFT,
 			100*began.claim.TokensPerSec/was.TokensPerSec))
 	}
 	return strings.Join(list, "; ")
@@ -243,7 +244,7 @@ median repetition if the first plan is the final one.`, 100*fasterMost, figuresS
 // the figures of the first plan of the trajectory, or nil.
 func (v *figures) claimed(m *journal.Measurement) (first *journal.Measurement, err error) {
 	var p report.Performance
-	data, err := v.read(journal.FilePerformance)
+	data, err := v.read(workspace.FilePerformance)
 	if err == nil {
 		err = strict(data, &p)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/npukit/npukit/skill/internal/journal"
 	"github.com/npukit/npukit/skill/internal/timing"
+	"github.com/npukit/npukit/skill/internal/workspace"
 )
 
 // start is the first plan of the trajectory, which a deployment's gain refers to: a first plan that
@@ -95,7 +96,7 @@ func (v *figures) judge(s *start, was journal.Measurement) {
 	}
 	if s.took.Predicted {
 		v.hold("gain", s.same(), "predicted again, the trajectory's start (%s): first token %s, a token %s; %s "+
-			"has %s and %s", which, s.first, s.token, journal.FilePerformance, journal.Seconds(s.claim.TTFT),
+			"has %s and %s", which, s.first, s.token, workspace.FilePerformance, journal.Seconds(s.claim.TTFT),
 			journal.Seconds(1/s.claim.TokensPerSec))
 		return
 	}
@@ -106,7 +107,7 @@ func (v *figures) judge(s *start, was journal.Measurement) {
 	v.hold("gain", s.same(), "measured again in turns with the trajectory's start (%s), %d times: %s of its time "+
 		"to the first token are left, and %s of its time of a token; %s claims %.3g %% and "+
 		"%.3g %%, and may claim %.3g %% less than the least%s", which, s.first.tries, s.first.shares(),
-		s.token.shares(), journal.FilePerformance, 100*was.TTFT/s.claim.TTFT,
+		s.token.shares(), workspace.FilePerformance, 100*was.TTFT/s.claim.TTFT,
 		100*s.claim.TokensPerSec/was.TokensPerSec, 100*(1-1/(1+s.first.fasterMost)), again)
 }
 

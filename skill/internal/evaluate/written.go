@@ -17,6 +17,7 @@ import (
 	"github.com/npukit/npukit/skill/internal/journal"
 	"github.com/npukit/npukit/skill/internal/models"
 	"github.com/npukit/npukit/skill/internal/report"
+	"github.com/npukit/npukit/skill/internal/workspace"
 )
 
 // written checks the files of the workspace, before anything is computed.
@@ -24,7 +25,7 @@ type written struct{ *evaluation }
 
 // read reads a file of the workspace.
 func (v *evaluation) read(name string) (data []byte, err error) {
-	return journal.ReadFile(filepath.Join(v.dir, filepath.FromSlash(name)))
+	return workspace.ReadFile(filepath.Join(v.dir, filepath.FromSlash(name)))
 }
 
 // lacks adds a check that fails because a file is missing or not regular. If this process may not
@@ -119,14 +120,14 @@ func (v *written) checkThresholds() {
 	v.hold("thresholds", v.state.Subject.Thresholds == want,
 		"the deployment was judged by thresholds of SHA-256 %.16s, those of this program have %.16s",
 		v.state.Subject.Thresholds, want)
-	data, err := v.read(journal.FileThresholds)
+	data, err := v.read(workspace.FileThresholds)
 	if err != nil {
-		v.lacks("thresholds file", journal.FileThresholds, err)
+		v.lacks("thresholds file", workspace.FileThresholds, err)
 		return
 	}
 	text, err := json.MarshalIndent(gates.Thresholds(), "", "  ")
 	v.hold("thresholds file", err == nil && bytes.Equal(append(text, '\n'), data),
-		"%s has the thresholds of this program, byte by byte", journal.FileThresholds)
+		"%s has the thresholds of this program, byte by byte", workspace.FileThresholds)
 }
 
 // strict parses JSON without unknown fields or trailing data.
@@ -152,9 +153,9 @@ func (v *written) checkPlan() bool {
 	}
 	v.hold("recipe", made.Hash == v.state.Plan, "the journal's recipe makes a plan of SHA-256 %.16s, the "+
 		"journal says %.16s", made.Hash, v.state.Plan)
-	path := filepath.Join(v.dir, journal.FilePlan)
+	path := filepath.Join(v.dir, workspace.FilePlan)
 	var file *plan.Plan
-	if _, err = v.read(journal.FilePlan); err == nil {
+	if _, err = v.read(workspace.FilePlan); err == nil {
 		file, err = plan.Read(path)
 	}
 	if err == nil {
@@ -165,10 +166,10 @@ func (v *written) checkPlan() bool {
 		hash, err = models.PlanHash(file)
 	}
 	if err != nil {
-		v.lacks("plan", journal.FilePlan, err)
+		v.lacks("plan", workspace.FilePlan, err)
 		return false
 	}
-	v.hold("plan", hash == v.state.Plan, "%s has SHA-256 %.16s, the plan that was decided %.16s", journal.FilePlan,
+	v.hold("plan", hash == v.state.Plan, "%s has SHA-256 %.16s, the plan that was decided %.16s", workspace.FilePlan,
 		hash, v.state.Plan)
 	v.checkStatus(file)
 	// A swapped plan is judged too, so that the report has its failures.
@@ -190,7 +191,7 @@ func (v *written) checkStatus(p *plan.Plan) {
 	}
 	// An evaluator itself writes the status failed, and it does no harm.
 	v.hold("status", slices.Contains(claims, p.Status) || p.Status == plan.Failed, "%s says %q, the journal %q",
-		journal.FilePlan, p.Status, claims[0])
+		workspace.FilePlan, p.Status, claims[0])
 }
 
 // checkPages compares progress.md with the journal. It may have been written at any record since
@@ -223,25 +224,25 @@ func (v *written) checkPages() {
 // checkPerformance compares the figures with the journal's measurement.
 func (v *written) checkPerformance() {
 	var got report.Performance
-	data, err := v.read(journal.FilePerformance)
+	data, err := v.read(workspace.FilePerformance)
 	if err == nil {
 		err = strict(data, &got)
 	}
 	if err != nil {
-		v.lacks("figures file", journal.FilePerformance, err)
+		v.lacks("figures file", workspace.FilePerformance, err)
 		return
 	}
 	want, err := report.PerformanceOf(v.state)
 	if err != nil {
-		v.hold("figures file", false, "%s: %v", journal.FilePerformance, err)
+		v.hold("figures file", false, "%s: %v", workspace.FilePerformance, err)
 		return
 	}
 	if err := want.Check(); err != nil {
-		v.hold("figures file", false, "%s: %v", journal.FilePerformance, err)
+		v.hold("figures file", false, "%s: %v", workspace.FilePerformance, err)
 		return
 	}
 	text, err := json.MarshalIndent(want, "", "  ")
 	v.hold("figures file", err == nil && bytes.Equal(append(text, '\n'), data),
 		"%s is what the journal's last measurement of the plan makes of it: first token %s, %.4g tokens/s",
-		journal.FilePerformance, journal.Seconds(want.TTFT), want.TokensPerSec)
+		workspace.FilePerformance, journal.Seconds(want.TTFT), want.TokensPerSec)
 }

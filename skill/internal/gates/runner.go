@@ -10,6 +10,7 @@ import (
 	"github.com/npukit/npukit/gate"
 	"github.com/npukit/npukit/gate/plot"
 	"github.com/npukit/npukit/skill/internal/journal"
+	"github.com/npukit/npukit/skill/internal/workspace"
 )
 
 // Runner runs gates and records their results.
@@ -79,7 +80,7 @@ func (r *Runner) save(p journal.Phase, result journal.GateResult, v Verdict) (st
 	if err := gate.Save(r.Reports, file, report); err != nil && !errors.Is(err, plot.ErrEmpty) {
 		return "", journal.StorageError{Err: fmt.Errorf("skill: workspace: %w", err)}
 	}
-	return journal.FolderReports + "/" + file, nil
+	return workspace.FolderReports + "/" + file, nil
 }
 
 // Judge fills in a result from a verdict.

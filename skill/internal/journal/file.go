@@ -159,7 +159,7 @@ func (r *Record) Seal(before string) ([]byte, error) {
 	return json.Marshal(r)
 }
 
-// Disk is the file of a journal. Tests replace it by one whose disk is full.
+// Disk is the file of a journal. Tests replace it by one whose disk is full, see [Log.WrapDisk].
 type Disk interface {
 	io.Writer
 	Sync() error
@@ -171,7 +171,7 @@ type Disk interface {
 // the disk.
 type File struct {
 	path string
-	Disk Disk
+	disk Disk
 	size int64
 	seq  int
 	sum  string
@@ -197,7 +197,7 @@ func Open(path string) (*File, []Record, error) {
 	if err != nil {
 		return nil, nil, errors.Join(err, f.Close())
 	}
-	j := &File{path: path, Disk: f, size: whole, seq: len(records)}
+	j := &File{path: path, disk: f, size: whole, seq: len(records)}
 	if j.seq > 0 {
 		j.sum = records[j.seq-1].Sum
 	}
@@ -223,12 +223,12 @@ func (j *File) Append(at time.Time, kind Kind, phase Phase, data any) (Record, e
 		return Record{}, fmt.Errorf("skill: journal: a record of kind %s has %d bytes, at most %d are allowed",
 			kind, len(line), maxLine)
 	}
-	if _, err = j.Disk.Write(append(line, '\n')); err == nil {
-		err = j.Disk.Sync()
+	if _, err = j.disk.Write(append(line, '\n')); err == nil {
+		err = j.disk.Sync()
 	}
 	if err != nil {
 		err = fmt.Errorf("skill: journal %s: %w; nothing is lost: free some space and run this again", j.path, err)
-		if cut := j.Disk.Truncate(j.size); cut != nil {
+		if cut := j.disk.Truncate(j.size); cut != nil {
 			j.bad = errors.Join(err, cut)
 		}
 		return Record{}, err
@@ -237,4 +237,4 @@ func (j *File) Append(at time.Time, kind Kind, phase Phase, data any) (Record, e
 	return r, nil
 }
 
-func (j *File) Close() error { return j.Disk.Close() }
+func (j *File) Close() error { return j.disk.Close() }

@@ -198,8 +198,8 @@ func TestJournalDiskFull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	disk := &fullDisk{j.Disk.(*os.File), 30}
-	j.Disk = disk
+	disk := &fullDisk{j.disk.(*os.File), 30}
+	j.disk = disk
 	_, err = j.Append(time.Now(), KindIssue, Reference, Issue{})
 	if err == nil || !strings.Contains(err.Error(), "no space left") || !strings.Contains(err.Error(),
 		"free some space") {

@@ -23,13 +23,14 @@ func IsStorage(err error) bool {
 	return errors.As(err, &storage)
 }
 
-// Log is a journal together with the state that its records add up to.
+// Log is a journal together with the state that its records add up to. [OpenLog] writes records to
+// a file, [Discard] drops them, and [Refuse] returns an error.
 type Log struct {
 	State *State
-	File  *File            // nil if records are dropped
 	Now   func() time.Time // the time of the next record
 
-	refuse error // returned by Append, if not nil
+	file *File // nil for Discard and Refuse
+	err  error // returned by Append, if not nil
 }
 
 // OpenLog opens the journal at path for appending and folds its records.
@@ -42,25 +43,25 @@ func OpenLog(path string) (*Log, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return &Log{State: state, File: f, Now: time.Now}, nil
+	return &Log{State: state, Now: time.Now, file: f}, nil
 }
 
-// Unwritten returns a log of a state that is written nowhere. Append returns refuse; if refuse is
-// nil, Append drops the record.
-func Unwritten(s *State, refuse error) *Log {
-	return &Log{State: s, Now: time.Now, refuse: refuse}
-}
+// Discard returns a log of a state whose Append drops records.
+func Discard(s *State) *Log { return &Log{State: s, Now: time.Now} }
+
+// Refuse returns a log of a state whose Append returns err.
+func Refuse(s *State, err error) *Log { return &Log{State: s, Now: time.Now, err: err} }
+
+// WrapDisk replaces the disk of the journal's file by a wrapped one, for tests of full disks.
+func (l *Log) WrapDisk(wrap func(Disk) Disk) { l.file.disk = wrap(l.file.disk) }
 
 // Append writes a record and adds it to the state. It returns a StorageError if the record cannot
 // be written.
 func (l *Log) Append(kind Kind, p Phase, data any) error {
-	if l.refuse != nil {
-		return l.refuse
+	if l.err != nil || l.file == nil {
+		return l.err
 	}
-	if l.File == nil {
-		return nil
-	}
-	r, err := l.File.Append(l.Now(), kind, p, data)
+	r, err := l.file.Append(l.Now(), kind, p, data)
 	if err != nil {
 		return StorageError{err}
 	}
@@ -69,10 +70,10 @@ func (l *Log) Append(kind Kind, p Phase, data any) error {
 
 // Close closes the journal. Append returns ErrClosed from then on.
 func (l *Log) Close() error {
-	if errors.Is(l.refuse, ErrClosed) || l.File == nil {
-		l.refuse = ErrClosed
+	f := l.file
+	l.file, l.err = nil, ErrClosed
+	if f == nil {
 		return nil
 	}
-	l.refuse = ErrClosed
-	return l.File.Close()
+	return f.Close()
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/npukit/npukit/skill/internal/journal"
+	"github.com/npukit/npukit/skill/internal/workspace"
 )
 
 // Learn returns the verified lessons of a workspace: the remedies of failures and the tuned plan,
@@ -19,7 +20,7 @@ import (
 func Learn(dir string) ([]Lesson, error) {
 	records, _, err := journal.Read(filepath.Join(dir, journal.FileJournal))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, journal.NoWorkspace(dir, err)
+		return nil, workspace.NoWorkspace(dir, err)
 	}
 	if err != nil {
 		return nil, err

@@ -21,13 +21,13 @@ import (
 func Write(ws *workspace.Workspace, s *journal.State, array, plain bool, planErr error) error {
 	errs := []error{
 		planErr,
-		ws.PutJSON(journal.FileThresholds, gates.Thresholds()),
+		ws.PutJSON(workspace.FileThresholds, gates.Thresholds()),
 		ws.Put("plan.md", Plan(s)),
 		ws.Put("progress.md", Progress(s)),
 		ws.Put("issues.md", Issues(s)),
 		ws.Put("lessons.md", Lessons(s)),
 		ws.Put("perf_opt_traj.md", Trajectory(s)),
-		ws.PutJSON(journal.FileTiming, Timing(s)),
+		ws.PutJSON(workspace.FileTiming, Timing(s)),
 	}
 	if len(s.Kernels) > 0 {
 		errs = append(errs, writeKernels(ws, s.Kernels, array))
@@ -42,7 +42,7 @@ func Write(ws *workspace.Workspace, s *journal.State, array, plain bool, planErr
 	if p := s.Phases[journal.Finalise]; p.Status == journal.Passed {
 		perf, err := PerformanceOf(s)
 		if err == nil {
-			errs = append(errs, ws.PutJSON(journal.FilePerformance, perf),
+			errs = append(errs, ws.PutJSON(workspace.FilePerformance, perf),
 				ws.Put("performance.md", PerformancePage(perf)))
 		}
 		errs = append(errs, err)
@@ -90,11 +90,11 @@ func writeKernels(ws *workspace.Workspace, list []journal.KernelNote, array bool
 		if array {
 			head += "\n" + kernelRationale(kind) + "\n"
 		}
-		name := journal.FolderKernels + "/" + strings.ToLower(kind) + ".md"
+		name := workspace.FolderKernels + "/" + strings.ToLower(kind) + ".md"
 		errs = append(errs, ws.Put(name, []byte(head+pages[kind].String())))
 	}
 	if measured {
-		errs = append(errs, ws.PutJSON(journal.FileKernels, registry))
+		errs = append(errs, ws.PutJSON(workspace.FileKernels, registry))
 	}
 	return first(errs)
 }

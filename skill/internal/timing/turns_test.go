@@ -262,7 +262,7 @@ func newTimer(t *testing.T, path string, dev npu.Device) *Timer {
 	t.Cleanup(func() { ck.Close() })
 	ids := func(context.Context) ([]int32, error) { return []int32{1, 2, 3, 4, 5, 6, 7, 8}, nil }
 	return &Timer{
-		Models: models.New(ck, dev, t.Logf), Log: journal.Unwritten(skilltest.Must(journal.Fold(nil)), nil), IDs: ids,
+		Models: models.New(ck, dev, t.Logf), Log: journal.Discard(skilltest.Must(journal.Fold(nil))), IDs: ids,
 		Step:        t.Logf,
 		Repetitions: 3, NoteEvery: NoteEvery,
 	}

@@ -32,7 +32,7 @@ func Files(dir string) *Workspace { return &Workspace{Dir: dir, Write: atomicfil
 
 // Lock locks a folder that exists. It returns ErrLocked if another process has the lock.
 func Lock(dir string) (io.Closer, error) {
-	lock, err := lockFile(filepath.Join(dir, journal.FileLock))
+	lock, err := lockFile(filepath.Join(dir, FileLock))
 	if err != nil && !errors.Is(err, ErrLocked) {
 		return nil, fmt.Errorf("skill: workspace %s: %w", dir, err)
 	}
@@ -58,7 +58,7 @@ func Open(dir string, held io.Closer) (*Workspace, error) {
 			return nil, err
 		}
 	}
-	for _, sub := range []string{"", journal.FolderReports, journal.FolderKernels} {
+	for _, sub := range []string{"", FolderReports, FolderKernels} {
 		if err := atomicfile.Sweep(filepath.Join(dir, sub)); err != nil {
 			return nil, errors.Join(fmt.Errorf("skill: workspace: %w", err), lock.Close())
 		}
@@ -82,7 +82,7 @@ func checkOwn(dir string) error {
 		return fmt.Errorf("skill: workspace: %w", err)
 	}
 	for _, f := range files {
-		if name := f.Name(); name != journal.FileJournal && name != journal.FileLock && !strings.HasPrefix(name, ".") {
+		if name := f.Name(); name != journal.FileJournal && name != FileLock && !strings.HasPrefix(name, ".") {
 			return fmt.Errorf("skill: %s contains %s and no %s, so it is not a deployment's workspace: use a new "+
 				"or an empty folder",
 				dir, name, journal.FileJournal)
@@ -97,7 +97,7 @@ func (w *Workspace) Path(name string) string { return filepath.Join(w.Dir, filep
 // Put writes a derived file if its content has changed. Its error is a journal.StorageError.
 func (w *Workspace) Put(name string, data []byte) error {
 	path := w.Path(name)
-	if old, err := journal.ReadFile(path); err == nil && string(old) == string(data) {
+	if old, err := ReadFile(path); err == nil && string(old) == string(data) {
 		return nil
 	}
 	if err := atomicfile.MkdirAll(filepath.Dir(path), 0o755); err != nil {
