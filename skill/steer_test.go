@@ -235,7 +235,8 @@ func TestSeededDefects(t *testing.T) {
 			} else {
 				t.Errorf("%s: should be placed at %s: %+v", d.Description, d.Seen, issue)
 			}
-			if p, err := plan.Read(filepath.Join(opts.Dir, workspace.FilePlan)); err == nil && p.Status == plan.Accepted {
+			if p, err := plan.Read(filepath.Join(opts.Dir, workspace.FilePlan)); err == nil &&
+				p.Status == plan.Accepted {
 				t.Error("the plan was accepted")
 			}
 		})
