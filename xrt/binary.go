@@ -23,21 +23,11 @@ type ArgInfo struct {
 	Size   int    // in the command, in bytes
 }
 
-// MemoryInfo describes a memory used by the kernels of an xclbin.
-type MemoryInfo struct {
-	Index int
-	Tag   string // e.g. "HOST" or "SRAM"
-	Used  bool
-	Base  uint64
-	KiB   uint64
-}
-
 // Xclbin is an array configuration in Xilinx's container format.
 type Xclbin struct {
 	object  *object
 	uuid    string
 	kernels []KernelInfo
-	memory  []MemoryInfo
 }
 
 // LoadXclbin reads an xclbin from a file. It returns [ErrDamaged] if the file is not a complete
@@ -69,7 +59,7 @@ func newXclbin(data []byte, name string) (*Xclbin, error) {
 	}
 	x := &Xclbin{object: newObject("xclbin", ptr, nativeXclbinFree)}
 	d := describe(text)
-	x.uuid, x.kernels, x.memory = d.uuid, d.kernels, d.memory
+	x.uuid, x.kernels = d.uuid, d.kernels
 	runtime.AddCleanup(x, (*object).close, x.object)
 	return x, nil
 }
@@ -79,9 +69,6 @@ func (x *Xclbin) UUID() string { return x.uuid }
 
 // Kernels returns the kernels of the xclbin. The caller must not modify them.
 func (x *Xclbin) Kernels() []KernelInfo { return x.kernels }
-
-// Memory returns the memories used by the kernels. The caller must not modify them.
-func (x *Xclbin) Memory() []MemoryInfo { return x.memory }
 
 // Close closes the xclbin. Its contexts stay usable.
 func (x *Xclbin) Close() error {
@@ -161,7 +148,6 @@ type description struct {
 	full              bool
 	platform, columns int
 	kernels           []KernelInfo
-	memory            []MemoryInfo
 }
 
 func describe(text string) (d description) {
@@ -177,9 +163,6 @@ func describe(text string) (d description) {
 			d.uuid = f[1]
 		case f[0] == "elf" && len(f) == 4:
 			d.full, d.platform, d.columns = f[1] == "1", number(2), number(3)
-		case f[0] == "mem" && len(f) == 6:
-			d.memory = append(d.memory, MemoryInfo{Index: number(1), Tag: f[2], Used: f[3] == "1",
-				Base: uint64(number(4)), KiB: uint64(number(5))})
 		case f[0] == "kernel" && len(f) == 3:
 			d.kernels = append(d.kernels, KernelInfo{Name: f[1], NumArgs: number(2)})
 		case f[0] == "arg" && len(f) == 6 && last >= 0:

@@ -14,33 +14,32 @@ type QoS struct {
 	DMABandwidth uint32 // MB/s
 	Latency      uint32 // of one run, ms
 	FrameTime    uint32 // time of a run on the device, ms
-	Priority     uint32 // PriorityRealtime to PriorityLow
+	Priority     string // "low", "normal", "high" or "realtime", relative to other contexts; "" for the default
 }
 
-// Priorities of a context relative to others on the same device (amdxdna_accel.h).
-const (
-	PriorityRealtime = 0x100
-	PriorityHigh     = 0x180
-	PriorityNormal   = 0x200
-	PriorityLow      = 0x280
-)
+// priorities are the driver's numbers (amdxdna_accel.h).
+var priorities = map[string]uint32{"realtime": 0x100, "high": 0x180, "normal": 0x200, "low": 0x280}
 
 // pairs returns the non-zero fields as the xdna library's names and values.
-func (q *QoS) pairs() (names []string, values []uint32) {
+func (q *QoS) pairs() (names []string, values []uint32, err error) {
 	if q == nil {
-		return nil, nil
+		return nil, nil, nil
+	}
+	priority, ok := priorities[q.Priority]
+	if !ok && q.Priority != "" {
+		return nil, nil, errorf("open context: priority %q: want low, normal, high or realtime", q.Priority)
 	}
 	for _, p := range []struct {
 		name  string
 		value uint32
 	}{{"gops", q.GOPS}, {"fps", q.FPS}, {"dma_bandwidth", q.DMABandwidth}, {"latency",
 		q.Latency}, {"frame_execution_time", q.FrameTime},
-		{"priority", q.Priority}} {
+		{"priority", priority}} {
 		if p.value != 0 {
 			names, values = append(names, p.name), append(values, p.value)
 		}
 	}
-	return names, values
+	return names, values, nil
 }
 
 // HWContext is a share of a device, configured with one binary (xrt::hw_context). The driver has 16
@@ -53,7 +52,10 @@ type HWContext struct {
 // NewXclbinContext opens a context configured with an xclbin. qos may be nil. The error may be
 // [ErrNoContext].
 func (d *Device) NewXclbinContext(x *Xclbin, qos *QoS) (*HWContext, error) {
-	names, values := qos.pairs()
+	names, values, err := qos.pairs()
+	if err != nil {
+		return nil, err
+	}
 	return d.newContext(x.object, x.kernels, func(dev, bin unsafe.Pointer) (unsafe.Pointer, *failure) {
 		return nativeContextXclbin(dev, bin, names, values)
 	})
@@ -66,7 +68,10 @@ func (d *Device) NewELFContext(e *ELF, qos *QoS) (*HWContext, error) {
 		return nil, errorf("open context: the ELF has only instructions: open the context with its " +
 			"xclbin and use ModuleKernel")
 	}
-	names, values := qos.pairs()
+	names, values, err := qos.pairs()
+	if err != nil {
+		return nil, err
+	}
 	return d.newContext(e.object, e.kernels, func(dev, bin unsafe.Pointer) (unsafe.Pointer, *failure) {
 		return nativeContextELF(dev, bin, names, values)
 	})

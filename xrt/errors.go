@@ -91,7 +91,7 @@ func fail(f *failure, op string, args ...any) error {
 	text := strings.Join(strings.FieldsFunc(f.text,
 		func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
 	e := &Error{Op: op, Text: strings.TrimSpace(text), Errno: syscall.Errno(f.code),
-		State: State(f.state), Run: f.run}
+		State: stateOf(f.state), Run: f.run}
 	if f.state == 0 {
 		e.Run = -1
 	}
@@ -115,11 +115,11 @@ const (
 func cause(e *Error) error {
 	has := func(s string) bool { return strings.Contains(e.Text, s) }
 	switch {
-	case e.State == TimedOut:
+	case e.State == stateTimedOut:
 		return ErrTimeout
-	case e.State == Aborted:
+	case e.State == stateAborted:
 		return ErrAborted
-	case e.State != 0:
+	case e.State != "":
 		return ErrFailed
 	case has("No such device with index"), has("No such device '"), e.Errno == eNOENT && has("/dev/accel"):
 		return ErrNoDevice

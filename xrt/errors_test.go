@@ -47,7 +47,7 @@ func TestCause(t *testing.T) {
 		if text := strings.TrimSpace(tc.f.text); !strings.HasPrefix(err.Error(), "xrt: try 1: "+text) {
 			t.Errorf("%q: XRT's message is not in %q", text, err)
 		}
-		if e := new(Error); !errors.As(err, &e) || e.State != State(tc.f.state) ||
+		if e := new(Error); !errors.As(err, &e) || e.State != stateOf(tc.f.state) ||
 			(tc.f.state != 0 && e.Run != tc.f.run) {
 			t.Errorf("%q: %+v", tc.f.text, e)
 		}
@@ -58,10 +58,13 @@ func TestCause(t *testing.T) {
 }
 
 func TestStates(t *testing.T) {
-	for s := State(-1); s < 10; s++ {
-		want := s == Completed || s == Failed || s == Aborted || s == TimedOut || s > TimedOut
-		if s.Final() != want || s.String() == "" {
-			t.Errorf("%v: final %v", s, s.Final())
+	if s := stateOf(0); s != "" {
+		t.Errorf("state 0 is %q, want none", s)
+	}
+	for n := -1; n < 10; n++ {
+		want := n >= 4 && n != 7
+		if s := stateOf(n); isFinal(n) != want || s == "" && n != 0 {
+			t.Errorf("%d is %q: final %v", n, s, isFinal(n))
 		}
 	}
 }

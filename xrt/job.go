@@ -32,7 +32,7 @@ func (j *job) poll(ptr unsafe.Pointer) (done bool, err error) {
 	if f != nil {
 		return false, fail(f, "state of %s", j.kind)
 	}
-	if s := State(n); s.Final() {
+	if isFinal(n) {
 		// This calls XRT's own wait, which now returns at once and does XRT's bookkeeping. Its
 		// exception has the device's error message.
 		j.done, j.err = true, fail(j.result(ptr), "%s", j.kind)

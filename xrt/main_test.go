@@ -132,7 +132,7 @@ func moduleBench(t testing.TB) *bench {
 	x.emu.Register(stream, vadd)
 	elf := must[*xrt.ELF](t)(xrt.ParseELF(xrttest.ModuleELF(t, stream)))
 	bin := must[*xrt.Xclbin](t)(xrt.ParseXclbin(xrttest.Xclbin()))
-	x.hw = must[*xrt.HWContext](t)(x.dev.NewXclbinContext(bin, &xrt.QoS{Priority: xrt.PriorityHigh}))
+	x.hw = must[*xrt.HWContext](t)(x.dev.NewXclbinContext(bin, &xrt.QoS{Priority: "high"}))
 	x.kernel = must[*xrt.Kernel](t)(x.hw.ModuleKernel(elf, "MLIR_AIE"))
 	closing(t, x.kernel, x.hw, bin, elf)
 	return x

@@ -167,7 +167,7 @@ func (r *Run) Start() error {
 }
 
 // State returns the state of the run, from the command that the device updates. A run in a runlist
-// has the state of the list's last execution; runs after a failed one are Aborted.
+// has the state of the list's last execution; runs after a failed one are "aborted".
 func (r *Run) State() (State, error) {
 	c := r.core
 	var s State
@@ -179,7 +179,7 @@ func (r *Run) State() (State, error) {
 			}
 		}
 		n, f := nativeRunState(run)
-		s = State(n)
+		s = stateOf(n)
 		return fail(f, "state of run")
 	})
 	return s, err

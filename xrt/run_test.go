@@ -19,7 +19,7 @@ func TestRun(t *testing.T) {
 		r := x.run()
 		ok(t, r.Start())
 		ok(t, r.Wait(t.Context()))
-		if s, err := r.State(); s != xrt.Completed || err != nil {
+		if s, err := r.State(); s != "completed" || err != nil {
 			t.Errorf("state %v, %v", s, err)
 		}
 		if n := x.wrong(x.c, triple); n != 0 {

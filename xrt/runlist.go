@@ -146,11 +146,11 @@ func (l *Runlist) Execute() error {
 	})
 }
 
-// State returns the state of the list: New before the first Execute, then Running, Completed, or
+// State returns the state of the list: "new" before the first Execute, then "running", "completed", or
 // the state of the run that failed.
 func (l *Runlist) State() (State, error) {
 	c := l.core
-	s := New
+	s := stateNew
 	err := c.do(func(list unsafe.Pointer) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -161,12 +161,12 @@ func (l *Runlist) State() (State, error) {
 		var e *Error
 		switch {
 		case !done:
-			s = Running
+			s = stateRunning
 			return err
-		case errors.As(err, &e) && e.State != 0:
+		case errors.As(err, &e) && e.State != "":
 			s = e.State
 		default:
-			s = Completed
+			s = stateCompleted
 		}
 		return nil
 	})
@@ -179,21 +179,21 @@ func (c *listCore) stateOf(r *runCore) (s State, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.job.started || c.freed {
-		return 0, false
+		return "", false
 	}
 	done, err := c.job.poll(c.ptr)
 	if !done {
-		return Running, true
+		return stateRunning, true
 	}
 	var e *Error
 	index := slices.Index(c.runs, r)
-	switch failed := errors.As(err, &e) && e.State != 0; {
+	switch failed := errors.As(err, &e) && e.State != ""; {
 	case !failed || index < e.Run:
-		return Completed, true
+		return stateCompleted, true
 	case index == e.Run:
 		return e.State, true
 	}
-	return Aborted, true
+	return stateAborted, true
 }
 
 // Wait waits until all runs have ended or ctx is done. If a run failed, it returns an [*Error]

@@ -229,9 +229,6 @@ nx_error *nx_xclbin_describe(nx_xclbin *x, char **out)
   return guard([&] {
     std::ostringstream s;
     s << "uuid\t" << hex(x->xclbin.get_uuid()) << '\n';
-    for (const auto &m : x->xclbin.get_mems())
-      s << "mem\t" << m.get_index() << '\t' << field(m.get_tag()) << '\t' << m.get_used() << '\t'
-        << m.get_base_address() << '\t' << m.get_size_kb() << '\n';
     for (const auto &k : x->xclbin.get_kernels()) {
       s << "kernel\t" << field(k.get_name()) << '\t' << k.get_num_args() << '\n';
       for (const auto &a : k.get_args())

@@ -41,7 +41,6 @@ void nx_device_free(nx_device *d);
 
 // Descriptions are lines of tab-separated fields; control characters in names are replaced by '?'.
 //   uuid <32 hex digits>
-//   mem <index> <tag> <used 0|1> <base> <KiB>
 //   kernel <name> <number of arguments>
 //   arg <index> <name> <host type> <offset> <bytes>     after its kernel (xclbin)
 //   instance <name>                                     after its kernel (ELF)

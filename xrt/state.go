@@ -2,33 +2,31 @@ package xrt
 
 import "fmt"
 
-// State is the state of a run or a runlist (XRT's ert_cmd_state).
-type State int
+// State is the state of a run or a runlist: "new", "queued", "submitted", "running", "completed",
+// "failed" (the device reported an error), "aborted" (not executed or stopped, because another
+// command failed) or "timed out" (stopped by the driver for lack of progress). After Start a run is
+// in one of the first four, depending on the driver.
+type State string
 
-// States of a command. After Start a run is in the state New, Queued, Submitted or Running,
-// depending on the driver.
 const (
-	New       State = 1
-	Queued    State = 2
-	Running   State = 3
-	Completed State = 4
-	Failed    State = 5 // the device reported an error
-	Aborted   State = 6 // not executed or stopped, because another command failed
-	Submitted State = 7
-	TimedOut  State = 8 // stopped by the driver for lack of progress
+	stateNew       State = "new"
+	stateRunning   State = "running"
+	stateCompleted State = "completed"
+	stateAborted   State = "aborted"
+	stateTimedOut  State = "timed out"
 )
 
-var stateNames = [...]string{New: "new", Queued: "queued", Running: "running",
-	Completed: "completed", Failed: "failed", Aborted: "aborted",
-	Submitted: "submitted", TimedOut: "timed out"}
+// states are the states by XRT's number (ert_cmd_state).
+var states = [...]State{1: stateNew, 2: "queued", 3: stateRunning, 4: stateCompleted, 5: "failed",
+	6: stateAborted, 7: "submitted", 8: stateTimedOut}
 
-// String returns the name of the state.
-func (s State) String() string {
-	if s < New || int(s) >= len(stateNames) {
-		return fmt.Sprintf("state %d", int(s))
+// stateOf returns the state with XRT's number n, and "" for 0.
+func stateOf(n int) State {
+	if n < 0 || n >= len(states) {
+		return State(fmt.Sprintf("state %d", n))
 	}
-	return stateNames[s]
+	return states[n]
 }
 
-// Final reports whether the command has ended, successfully or not.
-func (s State) Final() bool { return s >= Completed && s != Submitted }
+// isFinal reports whether a command with XRT's number n has ended, successfully or not.
+func isFinal(n int) bool { return n >= 4 && n != 7 }
