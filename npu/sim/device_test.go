@@ -129,7 +129,7 @@ func TestClockOfFailedRuns(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	done := npu.WithTracer(ctx, func(s npu.Span) {
-		if s.Category == PredictedRun {
+		if s.Category == spanRun {
 			cancel()
 		}
 	})
@@ -263,10 +263,10 @@ func TestClock(t *testing.T) {
 	if err := s.submit(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if len(spans) != 3 || spans[0].Name != "sum" || spans[0].Category != PredictedContext ||
+	if len(spans) != 3 || spans[0].Name != "sum" || spans[0].Category != spanContext ||
 		spans[1].Name != "r" ||
-		spans[1].Category != PredictedRun || spans[2].Name != "r.add" ||
-		spans[2].Category != PredictedLaunch {
+		spans[1].Category != spanRun || spans[2].Name != "r.add" ||
+		spans[2].Category != spanLaunch {
 		t.Fatalf("spans %+v, want the predicted context of sum, run r and launch r.add, nothing "+
 			"measured", spans)
 	}

@@ -141,7 +141,7 @@ func TestMorePrograms(t *testing.T) {
 	tokens := func(m *model.Model, n int) (list []int32, opened int) {
 		t.Helper()
 		ctx := npu.WithTracer(t.Context(), func(s npu.Span) {
-			if s.Category == sim.PredictedContext {
+			if s.Category == "predicted context" {
 				opened++
 			}
 		})

@@ -14,9 +14,9 @@ import (
 // run, and its launches. Start times and durations are predicted; the first span starts when Submit
 // is called. No span measures how long this machine took.
 const (
-	PredictedContext = "predicted context"
-	PredictedRun     = "predicted"
-	PredictedLaunch  = "predicted launch"
+	spanContext = "predicted context"
+	spanRun     = "predicted"
+	spanLaunch  = "predicted launch"
 )
 
 // Submit executes the runs in order on the device side of their buffers. All runs are checked
@@ -39,7 +39,7 @@ func (d *Device) Submit(ctx context.Context, runs []npu.Run) error {
 		e := r.Exec.(*executable)
 		load, err := d.open(ctx, e)
 		if trace != nil && load > 0 {
-			trace(npu.Span{Name: e.p.Name, Category: PredictedContext, Start: at, Duration: micros(load)})
+			trace(npu.Span{Name: e.p.Name, Category: spanContext, Start: at, Duration: micros(load)})
 			at = at.Add(micros(load))
 		}
 		if err == nil {
@@ -194,11 +194,11 @@ func (e *executable) report(trace func(npu.Span), run string, at time.Time) time
 	} else {
 		run = e.p.Name
 	}
-	trace(npu.Span{Name: run, Category: PredictedRun, Start: at,
+	trace(npu.Span{Name: run, Category: spanRun, Start: at,
 		Duration: micros(e.predicted.call + e.predicted.run)})
 	at = at.Add(micros(e.predicted.call))
 	for _, l := range e.predicted.launches {
-		trace(npu.Span{Name: prefix + l.name, Category: PredictedLaunch, Start: at, Duration: micros(l.us)})
+		trace(npu.Span{Name: prefix + l.name, Category: spanLaunch, Start: at, Duration: micros(l.us)})
 		at = at.Add(micros(l.us))
 	}
 	return at

@@ -27,7 +27,7 @@ type Artefact struct {
 	// Optional extensions of MLIR-AIR's manifest: the size of every argument in bytes, the head
 	// layout of attention ("seq-first" or "head-first"), and the mapping of every launch. Both
 	// layouts have the same size, so a wrong one produces garbage without an error. Sizes and layout
-	// that are not stated are read from the binary; see [Artefacts.Find].
+	// that are not stated are read from the binary; see [Device.Load].
 	Arguments []int
 	Layout    string
 	Mapping   []npu.Mapping
@@ -37,12 +37,12 @@ type Artefact struct {
 	unread  error
 }
 
-// ELF reports whether the artefact is a full ELF. Otherwise it is an xclbin with an instruction
+// isELF reports whether the artefact is a full ELF. Otherwise it is an xclbin with an instruction
 // stream.
-func (a *Artefact) ELF() bool { return a.Instructions == "" }
+func (a *Artefact) isELF() bool { return a.Instructions == "" }
 
-// Instance returns the program's name inside an ELF, e.g. "o_ffn" for the kernel "main:o_ffn".
-func (a *Artefact) Instance() string {
+// instance returns the program's name inside an ELF, e.g. "o_ffn" for the kernel "main:o_ffn".
+func (a *Artefact) instance() string {
 	_, instance, _ := strings.Cut(a.Kernel, ":")
 	return instance
 }
@@ -69,7 +69,7 @@ var cacheFolders = []string{"prefill_kernel_cache", "decode_kernel_cache"}
 // decode_kernel_cache, the layout that MLIR-AIR's language models create in build_peano. Only the
 // base name of a path in a manifest is used: files are expected next to the manifest. ReadArtefacts
 // returns an error if there is no manifest. It does not check that the files exist;
-// [Artefacts.Find] and [Artefact.Check] do.
+// [Device.Load] and [Artefact.Check] do.
 func ReadArtefacts(dir string) (*Artefacts, error) {
 	s := &Artefacts{byName: map[string]*Artefact{}}
 	for _, sub := range append([]string{"."}, cacheFolders...) {
@@ -213,7 +213,7 @@ func siblingPath(dir, path string) (string, error) {
 func (a *Artefact) readUsage() (*controlcode.Program, error) {
 	a.control.Do(func() {
 		file := a.Binary
-		if !a.ELF() {
+		if !a.isELF() {
 			file = a.Instructions
 		}
 		data, err := readfile.Regular(file, maxBinary)
@@ -221,7 +221,7 @@ func (a *Artefact) readUsage() (*controlcode.Program, error) {
 			a.unread = err
 			return
 		}
-		if a.ELF() {
+		if a.isELF() {
 			a.usage, a.unread = controlcode.ELF(data, a.Kernel)
 		} else {
 			a.usage, a.unread = controlcode.Instructions(data)
@@ -235,7 +235,7 @@ func (a *Artefact) Check() error {
 	if err := checkFile(a.Binary, 4); err != nil {
 		return err
 	}
-	if a.ELF() {
+	if a.isELF() {
 		return nil
 	}
 	return checkFile(a.Instructions, 4)

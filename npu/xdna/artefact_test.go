@@ -60,10 +60,10 @@ func TestMLIRAIRFolders(t *testing.T) {
 		t.Errorf("artefacts %v", names)
 	}
 	if a := s.Get("o_ffn"); a.Binary != filepath.Join(dir, "prefill_kernel_cache", "o_ffn.elf") ||
-		!a.ELF() || a.Instance() != "o_ffn" || a.Check() != nil {
+		!a.isELF() || a.instance() != "o_ffn" || a.Check() != nil {
 		t.Errorf("%+v: %v", a, a.Check())
 	}
-	if a := s.Get("vadd"); a.ELF() || a.Instructions != filepath.Join(dir, "decode_kernel_cache",
+	if a := s.Get("vadd"); a.isELF() || a.Instructions != filepath.Join(dir, "decode_kernel_cache",
 		"vadd.insts.bin") || a.Check() != nil {
 		t.Errorf("%+v: %v", a, a.Check())
 	}
@@ -151,7 +151,7 @@ func FuzzManifest(f *testing.F) {
 			return
 		}
 		for _, name := range s.Names() {
-			if a := s.Get(name); filepath.Dir(a.Binary) != dir || !a.ELF() &&
+			if a := s.Get(name); filepath.Dir(a.Binary) != dir || !a.isELF() &&
 				filepath.Dir(a.Instructions) != dir {
 				t.Errorf("%+v escapes its folder", a)
 			}
@@ -268,7 +268,7 @@ func TestArtefactsMatchPrograms(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = s.Find(tc.p)
+		_, err = s.find(tc.p)
 		if tc.want == "" && err != nil || tc.want != "" &&
 			(err == nil || !strings.Contains(err.Error(), tc.want) || !errors.Is(err, ErrMismatch)) {
 			t.Errorf("%s: %v, want %q", name, err, tc.want)

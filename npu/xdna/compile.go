@@ -40,9 +40,9 @@ type Compiler struct {
 
 const defaultLimit = 10 * time.Minute
 
-// Artefact returns the artefact of p from the cache, compiling it if necessary. The command and all
+// artefact returns the artefact of p from the cache, compiling it if necessary. The command and all
 // processes that it started are killed if ctx is done or this process ends.
-func (c *Compiler) Artefact(ctx context.Context, p *npu.Program) (*Artefact, error) {
+func (c *Compiler) artefact(ctx context.Context, p *npu.Program) (*Artefact, error) {
 	if len(c.Command) == 0 {
 		return nil, errors.New("npu/xdna: Compiler.Command is empty: set it to the command that " +
 			"compiles a program")
@@ -115,7 +115,7 @@ func compiled(dir string, p *npu.Program) (*Artefact, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.Find(p)
+	return s.find(p)
 }
 
 // identity returns the path of the command and the identity of the tools.

@@ -27,7 +27,7 @@ const compilerParent = "NPUKIT_TEST_COMPILER_PARENT"
 func compileForever(file string) error {
 	c := &Compiler{Command: []string{"/bin/sh", "-c",
 		"sleep 1000 & echo $$ $! >" + file + "; wait"}, Cache: filepath.Dir(file)}
-	_, err := c.Artefact(context.Background(), addProgram("add"))
+	_, err := c.artefact(context.Background(), addProgram("add"))
 	return err
 }
 
@@ -107,16 +107,16 @@ func TestCompileCommand(t *testing.T) {
 	if got := strings.Join(*printed, "|"); got != once {
 		t.Errorf("progress %q", got)
 	}
-	if _, err := c.Artefact(context.Background(), p); err != nil || len(*printed) != 2 {
+	if _, err := c.artefact(context.Background(), p); err != nil || len(*printed) != 2 {
 		t.Errorf("cached: %v, progress %q", err, *printed)
 	}
 	changed := addProgram("add")
 	changed.Map(npu.Mapping{Tile: []int{8}})
-	if _, err := c.Artefact(context.Background(), changed); err != nil || len(*printed) != 4 {
+	if _, err := c.artefact(context.Background(), changed); err != nil || len(*printed) != 4 {
 		t.Errorf("changed mapping: %v, progress %q", err, *printed)
 	}
 	c.Toolchain = "next"
-	a, err := c.Artefact(context.Background(), p)
+	a, err := c.artefact(context.Background(), p)
 	if err != nil || len(*printed) != 6 {
 		t.Fatalf("changed toolchain: %v, progress %q", err, *printed)
 	}
@@ -124,7 +124,7 @@ func TestCompileCommand(t *testing.T) {
 	if err := os.Remove(a.Binary); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Artefact(context.Background(), p); err != nil || len(*printed) != 8 {
+	if _, err := c.artefact(context.Background(), p); err != nil || len(*printed) != 8 {
 		t.Errorf("damaged cache: %v, progress %q", err, *printed)
 	}
 	left, err := filepath.Glob(filepath.Join(c.Cache, ".*"))
@@ -144,7 +144,7 @@ func TestCompileCommandFails(t *testing.T) {
 			c.Limit = 500 * time.Millisecond
 		}
 		began := time.Now()
-		_, err := c.Artefact(context.Background(), p)
+		_, err := c.artefact(context.Background(), p)
 		if err == nil || !strings.Contains(err.Error(), want) ||
 			!strings.Contains(err.Error(), "program add") || time.Since(began) > 15*time.Second {
 			t.Errorf("%s: %v after %v, want %q", mode, err, time.Since(began), want)
@@ -157,15 +157,15 @@ func TestCompileCommandFails(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
 	began := time.Now()
-	if _, err := c.Artefact(ctx, p); !errors.Is(err, context.DeadlineExceeded) ||
+	if _, err := c.artefact(ctx, p); !errors.Is(err, context.DeadlineExceeded) ||
 		time.Since(began) > 5*time.Second {
 		t.Errorf("cancelled: %v after %v", err, time.Since(began))
 	}
-	if _, err := (&Compiler{}).Artefact(context.Background(), p); err == nil {
+	if _, err := (&Compiler{}).artefact(context.Background(), p); err == nil {
 		t.Error("an empty command was accepted")
 	}
 	if _, err := (&Compiler{Command: []string{"no-such-command-here"},
-		Cache: t.TempDir()}).Artefact(context.Background(), p); err == nil {
+		Cache: t.TempDir()}).artefact(context.Background(), p); err == nil {
 		t.Error("a missing command was accepted")
 	}
 }

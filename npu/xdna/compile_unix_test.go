@@ -45,7 +45,7 @@ func TestCompilerEndsWithItsParent(t *testing.T) {
 	if n := len(hidden()); n != 1 {
 		t.Errorf("the killed process left %d folders, want 1", n)
 	}
-	if _, err := c.Artefact(context.Background(), addProgram("add")); err != nil {
+	if _, err := c.artefact(context.Background(), addProgram("add")); err != nil {
 		t.Error(err)
 	}
 	if left := hidden(); len(left) > 0 {

@@ -55,9 +55,15 @@ func (e *executable) Close() error {
 	return errors.Join(d.contexts.dropConfig(e.config), e.config.close())
 }
 
-// Load finds the artefact whose signature is that of p; see [Artefacts.Find]. If there is none, the
-// program is compiled if the device has a [Compiler]. Otherwise the error wraps [ErrNoArtefact] or
-// [ErrMismatch] and describes how to build it.
+// Load finds the artefact of a program: the one with its name, whose signature matches. The signature
+// is the instance, the number and the sizes of the arguments, the layout of attention, and the
+// mapping. What the manifest does not state is read from the binary: how far the transfers reach in
+// each argument, and the pitch of its rows. The mapping cannot be read; it is compared if the
+// manifest states it.
+//
+// If there is no such artefact, the program is compiled if the device has a [Compiler]. Otherwise the
+// error wraps [ErrNoArtefact], or [ErrMismatch] if the signature differs or cannot be known, and
+// describes what to do.
 func (d *Device) Load(ctx context.Context, p *npu.Program) (npu.Executable, error) {
 	if err := d.checkOpen(ctx); err != nil {
 		return nil, err
@@ -68,12 +74,12 @@ func (d *Device) Load(ctx context.Context, p *npu.Program) (npu.Executable, erro
 	if err := checkShapes(p); err != nil {
 		return nil, err
 	}
-	a, err := d.artefacts.Find(p)
+	a, err := d.artefacts.find(p)
 	if d.compile != nil && (errors.Is(err, ErrNoArtefact) || errors.Is(err, ErrMismatch)) {
 		if errors.Is(err, ErrMismatch) {
 			d.log.Warn("an artefact is not used: compiling the program", "program", p.Name, "reason", err)
 		}
-		a, err = d.compile.Artefact(ctx, p)
+		a, err = d.compile.artefact(ctx, p)
 	}
 	if err != nil {
 		return nil, err
@@ -124,14 +130,14 @@ func (d *Device) configOf(a *Artefact) (*loaded, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := d.drv.load(a.Binary, a.ELF())
+	c, err := d.drv.load(a.Binary, a.isELF())
 	if err != nil {
 		return nil, err
 	}
 	// Each run of an ELF has a copy of its instructions and configuration. All runs of an xclbin
 	// kernel share one stream.
 	l := &loaded{config: c, path: a.Binary, users: 1, cost: heapUnit}
-	if a.ELF() {
+	if a.isELF() {
 		l.cost = (int(info.Size()) + heapUnit - 1) / heapUnit * heapUnit
 	}
 	d.configs[a.Binary] = l

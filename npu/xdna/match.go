@@ -18,15 +18,8 @@ var ErrNoArtefact = errors.New("no artefact for the program")
 // wraps it has the difference and what to do.
 var ErrMismatch = errors.New("the artefact is for another program")
 
-// Find returns the artefact of a program: the one with its name, whose signature matches. The
-// signature is the instance, the number and the sizes of the arguments, the layout of attention, and
-// the mapping. What the manifest does not state is read from the binary: how far the transfers reach
-// in each argument, and the pitch of its rows. Only the mapping cannot be read; it is compared if
-// the manifest states it.
-//
-// The error wraps [ErrNoArtefact] if there is no artefact of the name, and [ErrMismatch] if the
-// signature differs or cannot be known.
-func (s *Artefacts) Find(p *npu.Program) (*Artefact, error) {
+// find returns the artefact of a program; see [Device.Load].
+func (s *Artefacts) find(p *npu.Program) (*Artefact, error) {
 	a := s.Get(p.Name)
 	if a == nil {
 		return nil, noArtefact(p, s.Dirs)
@@ -54,7 +47,7 @@ func noArtefact(p *npu.Program, dirs []string) error {
 
 // match returns an error if the artefact's signature is not that of the program.
 func (a *Artefact) match(p *npu.Program) error {
-	if a.ELF() {
+	if a.isELF() {
 		if err := a.matchInstance(p); err != nil {
 			return err
 		}
@@ -107,7 +100,7 @@ func (a *Artefact) matchReach(p *npu.Program) error {
 		return fmt.Errorf("its manifest states no sizes of arguments, and they cannot be read from the binary: %w: "+
 			"add \"arguments\", the bytes of each, to its entry in %s", err, manifestName)
 	}
-	if n := len(used.Arguments); a.ELF() && n < len(p.Args) {
+	if n := len(used.Arguments); a.isELF() && n < len(p.Args) {
 		return fmt.Errorf("its kernel has %d arguments, program %s has %d: compile it for this model",
 			n, p.Name, len(p.Args))
 	}
@@ -222,7 +215,7 @@ func (a *Artefact) matchMapping(p *npu.Program) error {
 // with or without the suffix for the number of rows ("o_ffn.512").
 func (a *Artefact) matchInstance(p *npu.Program) error {
 	plain, _, _ := strings.Cut(p.Name, ".")
-	switch got := a.Instance(); {
+	switch got := a.instance(); {
 	case p.Instance != "" && got == p.Instance, p.Instance == "" && (got == p.Name || got == plain):
 		return nil
 	case p.Instance != "":

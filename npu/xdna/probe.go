@@ -89,7 +89,7 @@ func (d *Device) probe(ctx context.Context, a *Artefact, use func(r run, args []
 			}
 		})
 	}()
-	c, err := d.drv.load(a.Binary, a.ELF())
+	c, err := d.drv.load(a.Binary, a.isELF())
 	if err != nil {
 		return wrap(err)
 	}

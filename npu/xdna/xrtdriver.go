@@ -112,7 +112,7 @@ func (c *xrtConfig) check(a *Artefact, args int) error {
 	name, before := a.Kernel, dataArgs
 	if c.elf != nil {
 		kernels, before = c.elf.Kernels(), 0
-		name = a.Kernel[:len(a.Kernel)-len(a.Instance())-1]
+		name = a.Kernel[:len(a.Kernel)-len(a.instance())-1]
 	} else {
 		kernels = c.xclbin.Kernels()
 	}
@@ -122,9 +122,9 @@ func (c *xrtConfig) check(a *Artefact, args int) error {
 			kernelNames(kernels), xrt.ErrNoKernel)
 	}
 	k := kernels[i]
-	if c.elf != nil && !slices.Contains(k.Instances, a.Instance()) {
+	if c.elf != nil && !slices.Contains(k.Instances, a.instance()) {
 		return fmt.Errorf("npu/xdna: %s: kernel %q has no instance %q, but %q: %w", c.path, name,
-			a.Instance(), k.Instances, xrt.ErrNoKernel)
+			a.instance(), k.Instances, xrt.ErrNoKernel)
 	}
 	// All instances of a kernel share its argument list, so an instance may use fewer arguments if
 	// there are several.
@@ -172,7 +172,7 @@ type xrtContext struct {
 func (c *xrtContext) close() error { return c.Close() }
 
 func (c *xrtContext) kernel(a *Artefact) (kernel, error) {
-	if a.ELF() {
+	if a.isELF() {
 		k, err := c.ELFKernel(a.Kernel)
 		if err != nil {
 			return nil, err
