@@ -34,9 +34,10 @@ type Foreseen struct {
 }
 
 // Foresee predicts the optimisation of a plan for the XDNA 2 from a config: it tries the changes of
-// both optimisation phases in a deployment's order, and keeps each one that the clock predicts to
-// be faster. It computes nothing and runs no gates, so a deployment may differ: there a change can
-// also fail a gate. The first entry is the naive plan.
+// both optimisation phases in a deployment's order. It keeps a change if the clock predicts a gain
+// beyond its own error, or, if the change leads to the published form, no loss (see
+// [Change].Published). It computes nothing and runs no gates, so a deployment may differ: there a
+// change can also fail a gate.
 //
 // It uses only SeqLen and Skills of the options. An [Optimiser] gets an environment that has a
 // config, a recipe and a plan, but no checkpoint, device or oracle; to compute or record something
@@ -95,7 +96,7 @@ func forecasting(c *checkpoint.Config, o Options) (*Deployment, error) {
 	return d, err
 }
 
-// try predicts a change to the recipe, and takes it if the clock says that it is faster. now is the
+// try predicts a change to the recipe, and takes it if it is kept. now is the
 // prediction for the recipe as it is; try returns that for the recipe as it becomes.
 func (f *Forecast) try(p Phase, change Change, now Measurement, c *checkpoint.Config) (Measurement, error) {
 	if err := change.check(); err != nil {

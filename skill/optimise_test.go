@@ -90,8 +90,9 @@ func TestForeseeWithASkill(t *testing.T) {
 	}
 }
 
-// The optimisation of each published model arrives at the published programs: their names,
-// arguments, layouts and mappings.
+// The optimisation of each published model arrives at the published programs: their names, instances
+// and arguments are compared with the published lists, layouts and mappings with the planner's form
+// of them, whose mappings are those of the published rows.
 func TestForecastArrivesAtPublishedPrograms(t *testing.T) {
 	for _, m := range published.Models() {
 		f, err := Foresee(context.Background(), &m.Config, nil)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/npukit/npukit/model/checkpoint"
 	"io"
 	"log/slog"
 	"math"
@@ -21,6 +20,7 @@ import (
 	"github.com/npukit/npukit/internal/localmodel"
 	"github.com/npukit/npukit/internal/terminal"
 	"github.com/npukit/npukit/model"
+	"github.com/npukit/npukit/model/checkpoint"
 	"github.com/npukit/npukit/model/plan"
 	"github.com/npukit/npukit/npu"
 	"github.com/npukit/npukit/npu/cpu"
@@ -86,10 +86,11 @@ func (f *deviceFlags) add(cmd *cobra.Command) {
 		"this build)")
 	flags.StringVar(&f.artefacts, "artefacts", "", "`FOLDER` of programs compiled for the NPU (xdna; default "+
 		"$NPUKIT_ARTEFACTS)")
-	flags.StringVar(&f.compile, "compile", "", "`COMMAND` that compiles programs missing in the folder; see "+
+	flags.StringVar(&f.compile, "compile", "", "`COMMAND` that compiles programs of which the folder has no "+
+		"matching artefact; see "+
 		"docs/hardware.md (xdna; default $NPUKIT_COMPILE)")
-	flags.StringVar(&f.log, "log", "warn", "write the log of a device from `LEVEL` on to standard error: "+
-		strings.Join(logLevels, ", "))
+	flags.StringVar(&f.log, "log", "warn", "write the NPU's log from `LEVEL` on to standard error: "+
+		strings.Join(logLevels, ", ")+" (xdna)")
 	flags.Var((*positive)(&f.threads), "threads", "use `N` threads (default all cores)")
 	flags.StringVar(&f.kernels, "kernels", "", "kernels of the cpu, `NAME`: "+strings.Join(cpu.KernelNames(), ", ")+
 		" (default $NPUKIT_KERNELS, else the fastest here, found by timing)")

@@ -353,7 +353,7 @@ func TestHFFolder(t *testing.T) {
 	}
 	for decoder, want := range map[string]string{
 		`{"12": {"content": "<tool>"}}`: `the token "<tool>" the id 12, which Hugging Face's library does not`,
-		`{"3": {"content": "<tool>"}}`:  `the id 3, which is that of "▁a"`,
+		`{"3": {"content": "<tool>"}}`:  `has the id 3 of "▁a"`,
 	} {
 		write("tokenizer_config.json", `{"added_tokens_decoder": `+decoder+`}`)
 		if _, err := OpenFolder(dir); err == nil || !strings.Contains(err.Error(), want) {

@@ -237,16 +237,19 @@ func TestArtefactsMatchPrograms(t *testing.T) {
 			0, "reach byte 132"},
 		"its name as instance": {flash, `"kernel": "main:flash_attn"`, queries(128, 256),
 			0, `needs "attention_bf16"`},
-		"rows first":                     {flash, attn + `, "layout": "seq-first"`, whole(flash), 0, ""},
-		"heads first":                    {heads, attn + `, "layout": "head-first"`, whole(heads), 0, ""},
-		"heads first, plan is not":       {flash, attn + `, "layout": "head-first"`, whole(flash), 0, "noise"},
-		"rows first, plan is not":        {heads, attn + `, "layout": "seq-first"`, whole(heads), 0, "noise"},
-		"rows first, read":               {flash, attn, queries(128, 256), 0, ""},
-		"heads first, read":              {heads, attn, queries(64, 128), 0, ""},
-		"heads first, read, plan is not": {flash, attn, queries(64, 128), 0, "noise"},
-		"rows first, read, plan is not":  {heads, attn, queries(128, 256), 0, "noise"},
-		"neither":                        {flash, attn, whole(flash), 0, `add "layout": "seq-first"`},
-		"the mapping of the plan":        {add, `"kernel": "main:add", "mapping": [{}]`, whole(add), 0, ""},
+		"rows first":                        {flash, attn + `, "layout": "seq-first"`, whole(flash), 0, ""},
+		"heads first":                       {heads, attn + `, "layout": "head-first"`, whole(heads), 0, ""},
+		"heads first, plan is not":          {flash, attn + `, "layout": "head-first"`, whole(flash), 0, "noise"},
+		"rows first, plan is not":           {heads, attn + `, "layout": "seq-first"`, whole(heads), 0, "noise"},
+		"rows first, read":                  {flash, attn, queries(128, 256), 0, ""},
+		"heads first, read":                 {heads, attn, queries(1024, 8192), 0, ""},
+		"heads first, read, plan is not":    {flash, attn, queries(1024, 8192), 0, "noise"},
+		"rows first, read, plan is not":     {heads, attn, queries(128, 256), 0, "noise"},
+		"one head after the other in a row": {flash, attn, queries(64, 128), 0, `add "layout": "seq-first"`},
+		"heads first as stated, rows first as transferred": {heads, attn + `, "layout": "head-first"`,
+			queries(128, 256), 0, "its transfers are seq-first"},
+		"neither":                 {flash, attn, whole(flash), 0, `add "layout": "seq-first"`},
+		"the mapping of the plan": {add, `"kernel": "main:add", "mapping": [{"tile": []}]`, whole(add), 0, ""},
 		"another mapping": {add, `"kernel": "main:add", "mapping": [{"variant": "scalar"}]`, whole(add),
 			0, "scalar"},
 		"the mapping of too many launches": {add, `"kernel": "main:add", "mapping": [{}, {}]`, whole(add),
@@ -283,10 +286,15 @@ func TestCompilesWhatDoesNotMatch(t *testing.T) {
 		manifestName: `{"entries": {"add": {"output_binary": "add.elf", "kernel": "main:add", "arguments": [4]}}}`})
 	f := &fake{array: newArray(t)}
 	f.array.learn(t, p)
-	for _, command := range [][]string{nil, {"false"}} {
+	gone := folder(t, map[string]string{
+		manifestName: `{"entries": {"add": {"output_binary": "add.elf", "kernel": "main:add"}}}`})
+	for _, command := range [][]string{nil, {"false"}, {"gone"}} {
 		o := Options{Artefacts: dir, Lock: filepath.Join(t.TempDir(), "npu.lock")}
 		if command != nil {
-			o.Compile = &Compiler{Command: command, Cache: t.TempDir()}
+			o.Compile = &Compiler{Command: []string{"false"}, Cache: t.TempDir()}
+			if command[0] == "gone" {
+				o.Artefacts = gone // the manifest lists a file that is not there
+			}
 		}
 		d, err := newDevice(f, o)
 		if err != nil {
@@ -294,7 +302,8 @@ func TestCompilesWhatDoesNotMatch(t *testing.T) {
 		}
 		t.Cleanup(func() { closeIt(t, d) })
 		_, err = d.Load(t.Context(), p)
-		if mismatch := errors.Is(err, ErrMismatch); err == nil || mismatch != (command == nil) {
+		if mismatch := errors.Is(err, ErrMismatch) || errors.Is(err, ErrNoArtefact); err == nil ||
+			mismatch != (command == nil) {
 			t.Errorf("with the compile command %q: %v", command, err)
 		}
 	}

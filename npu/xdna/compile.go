@@ -25,8 +25,9 @@ import (
 // The command is run once per program, with a folder as its last argument. The folder contains
 // program.json: the program with its arguments, launches and mappings. The command must write the
 // binary there and a manifest.json with an entry for the program (see [ReadArtefacts]). The entry
-// may include the size of every argument ("arguments") and the attention layout ("layout"), which
-// are then checked. Output of the command is reported as progress.
+// should state the size of every argument ("arguments"), the attention layout ("layout") and the
+// mapping of every launch ("mapping"); see [Device.Load] for those that are not stated. Output of the
+// command is reported as progress.
 //
 // Results are cached by program and toolchain.
 type Compiler struct {

@@ -3,7 +3,7 @@ package xdna
 import (
 	"errors"
 	"fmt"
-	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/npukit/npukit/npu"
@@ -25,7 +25,7 @@ func (s *Artefacts) find(p *npu.Program) (*Artefact, error) {
 		return nil, noArtefact(p, s.Dirs)
 	}
 	if err := a.Check(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("npu/xdna: program %s: %w: %w", p.Name, ErrNoArtefact, err)
 	}
 	if err := a.match(p); err != nil {
 		return nil, fmt.Errorf("npu/xdna: artefact %s: %w: %w", a.Binary, ErrMismatch, err)
@@ -123,52 +123,70 @@ func (a *Artefact) matchReach(p *npu.Program) error {
 		if i < len(used.Arguments) {
 			reach = used.Arguments[i].Reach
 		}
-		if arg.Kind != npu.Scratch && isUsed(p, i) && reach < int64(argBytes(arg)) {
-			return fmt.Errorf("its transfers reach byte %d of argument %d, %s: compile it for this model and "+
-				"sequence length, or, if it is, add \"arguments\", the bytes of each, to its entry in %s",
-				reach, i, describeArg(p, i), manifestName)
+		if need := usedBytes(p, i); arg.Kind != npu.Scratch && reach < need {
+			return fmt.Errorf("its transfers reach byte %d of argument %d, and the launches use %d; %s: compile it "+
+				"for "+
+				"this model and sequence length. If it is, add \"arguments\", the bytes of each, to its entry in %s",
+				reach, i, need, describeArg(p, i), manifestName)
 		}
 	}
 	return nil
 }
 
-// isUsed reports whether a launch reads or writes an argument.
-func isUsed(p *npu.Program, i int) bool {
+// usedBytes returns the end of the furthest view of an argument, in bytes: 0 if no launch uses it.
+func usedBytes(p *npu.Program, i int) int64 {
+	end := 0
 	for _, l := range p.Launches {
 		for _, v := range l.Args {
-			if v.Arg == i {
-				return true
+			if v.Arg != i {
+				continue
 			}
+			shape, stride := p.Shape(v)
+			rows, width := 1, shape[0]
+			if len(shape) > 1 {
+				rows, width = shape[0], 1
+				for _, d := range shape[1:] {
+					width *= d
+				}
+			}
+			last := v.Offset + (rows-1)*stride + width
+			end = max(end, last)
 		}
 	}
-	return false
+	return int64(p.Args[i].Type.Bytes(end))
 }
 
 // matchLayout compares the head layout of attention. It must be known, because a wrong one computes
-// noise.
+// noise. The manifest's is believed unless the binary shows the other one.
 func (a *Artefact) matchLayout(p *npu.Program) error {
 	want := headLayout(p)
 	if want == "" {
 		return nil
 	}
+	shown := a.readLayout(p)
 	have := a.Layout
-	if have == "" {
-		have = a.readLayout(p)
+	switch {
+	case have == "" && shown == "":
+		return fmt.Errorf("its manifest states no layout of attention, and the binary does not show it: add "+
+			"\"layout\": %q to its entry in %s if it is %s; MLIR-AIR compiles seq-first for a head_dim of 64 and for "+
+			"Llama-3.2-3B, and head-first for other models", want, manifestName, want)
+	case have == "":
+		have = shown
+	case shown != "" && shown != have:
+		return fmt.Errorf("its manifest states %s attention, but its transfers are %s: correct \"layout\" in %s", have,
+			shown, manifestName)
 	}
-	switch have {
-	case want:
-		return nil
-	case "":
-		return fmt.Errorf("its manifest states no layout of attention, and its transfers do not tell: if it was "+
-			"compiled %s, add \"layout\": %q to its entry in %s; MLIR-AIR compiles seq-first for a head_dim of 64 "+
-			"and for Llama-3.2-3B, and head-first for other models", want, want, manifestName)
+	if have != want {
+		return fmt.Errorf("its attention is %s, program %s is %s, so the results would be noise: compile it for this "+
+			"plan, or plan with the other layout", have, p.Name, want)
 	}
-	return fmt.Errorf("its attention is %s, program %s is %s: the results would be noise", have, p.Name, want)
+	return nil
 }
 
-// readLayout returns the layout of attention that the pitches of its queries show, or "". In
-// sequence-first queries the next row of a head follows after all heads, in head-first ones after
-// one head, and the next head after all rows.
+// readLayout returns the layout of attention that the pitches of its queries show, or "". The next
+// row of a head follows after all heads if the layout is sequence-first, and after one head if it is
+// head-first; the next head follows after one head, or after all rows. So only a pitch of all heads
+// or of all rows is evidence.
 func (a *Artefact) readLayout(p *npu.Program) string {
 	used, err := a.readUsage()
 	if err != nil {
@@ -176,18 +194,17 @@ func (a *Artefact) readLayout(p *npu.Program) string {
 	}
 	for _, l := range p.Launches {
 		o, ok := l.Op.(op.Attention)
-		if !ok || l.Args[0].Arg >= len(used.Arguments) || o.Heads == 1 {
+		if !ok || l.Args[0].Arg >= len(used.Arguments) || o.Heads == 1 || o.Heads == o.Rows {
 			continue
 		}
 		q := l.Args[0].Arg
-		row := int64(p.Args[q].Type.Bytes(o.HeadDim))
-		for _, pitch := range used.Arguments[q].Pitches {
-			switch pitch {
-			case row * int64(o.Heads):
-				return seqFirst
-			case row, row * int64(o.Rows):
-				return headFirst
-			}
+		head, pitches := int64(p.Args[q].Type.Bytes(o.HeadDim)), used.Arguments[q].Pitches
+		allHeads := slices.Contains(pitches, head*int64(o.Heads))
+		switch allRows := slices.Contains(pitches, head*int64(o.Rows)); {
+		case allHeads && !allRows:
+			return seqFirst
+		case allRows && !allHeads:
+			return headFirst
 		}
 	}
 	return ""
@@ -203,9 +220,23 @@ func (a *Artefact) matchMapping(p *npu.Program) error {
 			len(p.Launches))
 	}
 	for i, l := range p.Launches {
-		if m := a.Mapping[i]; !reflect.DeepEqual(m, l.Mapping) {
-			return fmt.Errorf("it maps launch %q as %+v, program %s as %+v: compile it with the mapping of the plan, "+
-				"or plan with this one", l.Name, m, p.Name, l.Mapping)
+		m := a.Mapping[i]
+		for _, f := range []struct {
+			name       string
+			have, want any
+			equal      bool
+		}{
+			{"variant", m.Variant, l.Mapping.Variant, m.Variant == l.Mapping.Variant},
+			{"tile", m.Tile, l.Mapping.Tile, slices.Equal(m.Tile, l.Mapping.Tile)},
+			{"herd", m.Herd, l.Mapping.Herd, slices.Equal(m.Herd, l.Mapping.Herd)},
+			{"layout", m.Layout, l.Mapping.Layout, m.Layout == l.Mapping.Layout},
+			{"fused", m.Fused, l.Mapping.Fused, m.Fused == l.Mapping.Fused},
+		} {
+			if !f.equal {
+				return fmt.Errorf("its launch %q has the %s %v, program %s has %v: compile it with the plan's "+
+					"mapping, "+
+					"or plan with this one", l.Name, f.name, f.have, p.Name, f.want)
+			}
 		}
 	}
 	return nil

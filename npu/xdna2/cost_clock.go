@@ -62,8 +62,7 @@ func NewClock(host Host) *Clock {
 // APriori returns a clock without constants fitted to whole models. Use it to test predictions that
 // are built from single kernels. Two of its terms were added because whole models showed the need,
 // though their values come from elsewhere: a FlashAttention factor by layout, and host attention
-// that grows with the head dimension. Without them the median error of the nine models is 6.7 %
-// instead of 4.9 %.
+// that grows with the head dimension.
 func APriori() *Clock {
 	return &Clock{Model: defaultModel(), Deployed: deployedAPriori(), Host: hostAPriori()}
 }

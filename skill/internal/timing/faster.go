@@ -11,6 +11,10 @@ import (
 // ClockError is the smallest predicted difference that counts: the clock's held-out median error.
 const ClockError = xdna2.HeldOutError
 
+// costless is the largest predicted loss of a change that costs nothing. Two predictions of one clock
+// share its error, so a loss is believed at once; only a gain must exceed the error.
+const costless = 0.001
+
 // Median sorts list and returns its middle and its spread, which is half the distance of the
 // quartiles over the median.
 func Median(list []float64) (middle, spread float64) {
@@ -30,9 +34,8 @@ func Gain(p journal.Phase, before, after journal.Measurement) float64 {
 }
 
 // Faster reports whether an attempt is kept, and returns the reason. It is kept if it is faster
-// beyond noise. A change to the published form is kept if it is not slower beyond noise: its
-// programs exist, and equal speed is no reason to compile others. No change may slow the other
-// phase beyond noise.
+// beyond noise. A change to the published form is kept if it costs nothing: its programs exist, and
+// equal speed is no reason to compile others. No change may slow the other phase.
 func Faster(a *journal.Attempt, p journal.Phase) (bool, string) {
 	switch {
 	case a.Before == nil || a.After == nil:
@@ -44,29 +47,31 @@ func Faster(a *journal.Attempt, p journal.Phase) (bool, string) {
 	if o := a.OtherTurns; o != nil && -o.Gain > max(journal.LeastSpread, o.Noise) {
 		return false, why + ", but it slows the other phase: " + timeOf(other(p)) + " " + o.String()
 	}
-	return decide(a, a.Turns.Gain, max(journal.LeastSpread, a.Turns.Noise), why)
+	noise := max(journal.LeastSpread, a.Turns.Noise)
+	return decide(a, a.Turns.Gain, noise, noise, why)
 }
 
 // PredictedFaster is [Faster] for predictions, whose noise is the clock's own error.
 func PredictedFaster(a *journal.Attempt, p journal.Phase) (bool, string) {
 	if !a.Before.Predicted || !a.After.Predicted || a.Before.Positions != a.After.Positions {
-		return false, "one figure is not predicted, or they are of prompts of different lengths: nothing can be said"
+		return false, "cannot compare: a time is not predicted, or the prompts have different lengths"
 	}
 	gain, why := predicted(p, *a.Before, *a.After)
-	if o := other(p); Gain(o, *a.Before, *a.After) < -ClockError {
+	if o := other(p); Gain(o, *a.Before, *a.After) < -costless {
 		_, slower := predicted(o, *a.Before, *a.After)
 		return false, why + ", but it slows the other phase: " + slower
 	}
-	return decide(a, gain, ClockError, why)
+	return decide(a, gain, ClockError, costless, why)
 }
 
-// decide compares a gain with its noise.
-func decide(a *journal.Attempt, gain, noise float64, why string) (bool, string) {
+// decide keeps a gain beyond noise. It keeps a change to the published form if the loss is within the
+// bound.
+func decide(a *journal.Attempt, gain, noise, loss float64, why string) (bool, string) {
 	switch {
 	case gain > noise:
 		return true, why
-	case a.Published && gain >= -noise:
-		return true, why + ", no slower than that, and the published form"
+	case a.Published && gain >= -loss:
+		return true, why + "; kept because it costs nothing and its programs are published"
 	}
 	return false, why
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/npukit/npukit/internal/testenv"
+	"github.com/npukit/npukit/npu/xdna/internal/elftest"
 )
 
 // vadd is a full ELF of one program that adds two arguments of 4 KiB.
@@ -165,6 +166,11 @@ func TestDamage(t *testing.T) {
 		if p, err := Instructions(code[:n]); err == nil {
 			t.Fatalf("%d bytes of %d: read as %+v", n, len(code), p)
 		}
+	}
+	long := strings.Repeat("x", 2*maxName)
+	if _, err := Kernels(elftest.Write(t, 1, elftest.Instance{Name: long, Stream: code})); err == nil ||
+		!strings.Contains(err.Error(), "name") {
+		t.Errorf("a name of %d bytes: %v", len(long), err)
 	}
 	if _, err := Instructions(stream(1<<20, 0, [descriptorWords]uint32{64})); err == nil {
 		t.Error("argument 1048576 is accepted")

@@ -19,11 +19,12 @@ const (
 	patchAddress    = 8 // 64-bit address of a section, such as an array configuration
 )
 
-// Sizes of the tables, and a bound on decompressed sections.
+// Sizes of the tables, and bounds far above those of real files.
 const (
 	symbolBytes     = 16
 	relocationBytes = 12
-	maxSection      = 256 << 20
+	maxName         = 4 << 10
+	maxContents     = 128 << 20 // of all sections that are read, decompressed
 )
 
 // ELF reads a program of a full ELF: the one with the kernel and the instance of the name, such as
@@ -58,6 +59,9 @@ func Kernels(data []byte) ([]string, error) {
 type file struct {
 	*elf.File
 	data      []byte
+	contents  map[int][]byte   // of the sections read so far
+	tables    map[int][]symbol // likewise, of symbol tables
+	left      uint64           // of maxContents
 	instances []instance
 }
 
@@ -75,7 +79,7 @@ func open(data []byte) (*file, error) {
 	if ef.Class != elf.ELFCLASS32 || ef.Data != elf.ELFDATA2LSB {
 		return nil, fmt.Errorf("ELF: %v, %v: NPU programs are 32-bit and little-endian", ef.Class, ef.Data)
 	}
-	f := &file{File: ef, data: data}
+	f := &file{File: ef, data: data, contents: map[int][]byte{}, tables: map[int][]symbol{}, left: maxContents}
 	if err := f.readInstances(); err != nil {
 		return nil, fmt.Errorf("ELF: %w", err)
 	}
@@ -87,23 +91,27 @@ func (f *file) content(i int) ([]byte, error) {
 	if i < 0 || i >= len(f.Sections) {
 		return nil, fmt.Errorf("section %d of %d", i, len(f.Sections))
 	}
-	s := f.Sections[i]
-	if s.Size > maxSection || s.FileSize > maxSection {
-		return nil, fmt.Errorf("section %q has %d bytes, limit %d", s.Name, s.Size, maxSection)
+	if data, ok := f.contents[i]; ok {
+		return data, nil
 	}
+	s := f.Sections[i]
 	if size := uint64(len(f.data)); s.Offset > size || s.FileSize > size-s.Offset {
 		return nil, fmt.Errorf("section %q has %d bytes from byte %d, the file has %d", s.Name, s.FileSize,
 			s.Offset, size)
 	}
 	data := f.data[s.Offset:][:s.FileSize]
-	if s.Flags&elf.SHF_COMPRESSED == 0 {
-		return data, nil
+	if s.Flags&elf.SHF_COMPRESSED != 0 {
+		if s.Size > f.left {
+			return nil, fmt.Errorf("section %q: more than %d bytes in all sections", s.Name, maxContents)
+		}
+		f.left -= s.Size
+		var err error
+		if data, err = inflate(data, s.Size); err != nil {
+			return nil, fmt.Errorf("section %q: %w", s.Name, err)
+		}
 	}
-	out, err := inflate(data, s.Size)
-	if err != nil {
-		return nil, fmt.Errorf("section %q: %w", s.Name, err)
-	}
-	return out, nil
+	f.contents[i] = data
+	return data, nil
 }
 
 // inflate decompresses a section. Unlike debug/elf it takes sections that are loaded, as those of an
@@ -138,11 +146,15 @@ type symbol struct {
 	section int
 }
 
-func (f *file) symbols(s *elf.Section) ([]symbol, error) {
-	table, err := f.content(slices.Index(f.Sections, s))
+func (f *file) symbols(section int) ([]symbol, error) {
+	if list, ok := f.tables[section]; ok {
+		return list, nil
+	}
+	table, err := f.content(section)
 	if err != nil {
 		return nil, err
 	}
+	s := f.Sections[section]
 	names, err := f.content(int(s.Link))
 	if err != nil {
 		return nil, err
@@ -156,10 +168,15 @@ func (f *file) symbols(s *elf.Section) ([]symbol, error) {
 		if int64(at) > int64(len(names)) {
 			return nil, fmt.Errorf("section %q: symbol %d has no name", s.Name, len(list))
 		}
-		name, _, _ := bytes.Cut(names[at:], []byte{0})
+		name, _, ended := bytes.Cut(names[at:min(len(names), int(at)+maxName)], []byte{0})
+		if !ended && len(name) == maxName {
+			return nil, fmt.Errorf("section %q: the name of symbol %d has more than %d bytes", s.Name, len(list),
+				maxName)
+		}
 		list = append(list, symbol{string(name), binary.LittleEndian.Uint32(table[4:]), elf.SymType(table[12] & 0xf),
 			int(binary.LittleEndian.Uint16(table[14:]))})
 	}
+	f.tables[section] = list
 	return list, nil
 }
 
@@ -169,7 +186,7 @@ func (f *file) readInstances() error {
 	if i < 0 {
 		return errors.New("no symbol table: not a full ELF")
 	}
-	list, err := f.symbols(f.Sections[i])
+	list, err := f.symbols(i)
 	if err != nil {
 		return err
 	}
@@ -185,6 +202,9 @@ func (f *file) readInstances() error {
 		for at := 4; at+4 <= len(members); at += 4 {
 			m := int(binary.LittleEndian.Uint32(members[at:]))
 			if m < len(f.Sections) && strings.HasPrefix(f.Sections[m].Name, ".ctrltext") {
+				if _, twice := groups[int(s.Info)]; twice {
+					return fmt.Errorf("section %q has control code in two sections", s.Name)
+				}
 				groups[int(s.Info)] = m
 			}
 		}
@@ -237,15 +257,15 @@ func (f *file) program(kernel string) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	ops, err := operations(code)
-	if err != nil {
-		return nil, fmt.Errorf("section %q: %w", f.Sections[inst.control].Name, err)
-	}
 	descriptors := map[uint32]descriptor{} // by the byte of the control code at which they start
-	for _, o := range ops {
+	err = eachOperation(code, func(o operation) error {
 		for k, d := range o.descriptors() {
 			descriptors[uint32(o.at+4*(blockWriteHeader+descriptorWords*k))] = d
 		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("section %q: %w", f.Sections[inst.control].Name, err)
 	}
 	p := &Program{Arguments: make([]Usage, inst.arguments)}
 	for n, s := range f.Sections {
@@ -256,7 +276,7 @@ func (f *file) program(kernel string) (*Program, error) {
 		if err != nil {
 			return nil, err
 		}
-		symbols, err := f.symbols(f.Sections[s.Link])
+		symbols, err := f.symbols(int(s.Link))
 		if err != nil {
 			return nil, err
 		}

@@ -38,36 +38,37 @@ type operation struct {
 	words []uint32
 }
 
-// operations splits a transaction.
-func operations(stream []byte) ([]operation, error) {
+// eachOperation calls f for each operation of a transaction, in order, until f returns an error.
+func eachOperation(stream []byte, f func(operation) error) error {
 	if len(stream) < headerBytes || len(stream)%4 != 0 {
-		return nil, fmt.Errorf("%d bytes are not a transaction", len(stream))
+		return fmt.Errorf("%d bytes are not a transaction", len(stream))
 	}
 	words := make([]uint32, len(stream)/4)
 	for i := range words {
 		words[i] = binary.LittleEndian.Uint32(stream[4*i:])
 	}
 	if version := words[0] & 0xffff; version != 0x0100 {
-		return nil, fmt.Errorf("transaction format %d.%d, want 0.1", version&0xff, version>>8)
+		return fmt.Errorf("transaction format %d.%d, want 0.1", version&0xff, version>>8)
 	}
 	count, bytes := words[2], words[3]
 	if bytes < headerBytes || bytes%4 != 0 || int64(bytes) > int64(len(stream)) {
-		return nil, fmt.Errorf("truncated: the header has %d bytes, the stream %d", bytes, len(stream))
+		return fmt.Errorf("truncated: the header has %d bytes, the stream %d", bytes, len(stream))
 	}
 	words = words[:bytes/4]
-	var list []operation
 	for at := headerBytes / 4; count > 0; count-- {
 		if at >= len(words) {
-			return nil, fmt.Errorf("truncated: %d operations are missing", count)
+			return fmt.Errorf("truncated: %d operations are missing", count)
 		}
 		n := operationWords(words[at:])
 		if n == 0 || n > len(words)-at {
-			return nil, fmt.Errorf("operation %#x at byte %d has no valid length", words[at]&0xff, 4*at)
+			return fmt.Errorf("operation %#x at byte %d has no valid length", words[at]&0xff, 4*at)
 		}
-		list = append(list, operation{byte(words[at]), 4 * at, words[at : at+n]})
+		if err := f(operation{byte(words[at]), 4 * at, words[at : at+n]}); err != nil {
+			return err
+		}
 		at += n
 	}
-	return list, nil
+	return nil
 }
 
 // operationWords returns the length of the operation at the start of w, or 0 if it is not known.
@@ -165,32 +166,30 @@ func descriptorOf(register uint32, bd []uint32) descriptor {
 // Instructions reads the instruction stream of an xclbin's kernel, which patches its descriptors
 // with the addresses of arguments.
 func Instructions(stream []byte) (*Program, error) {
-	ops, err := operations(stream)
-	if err != nil {
-		return nil, fmt.Errorf("instructions: %w", err)
-	}
 	p := &Program{}
 	at := map[uint32]descriptor{}
-	for _, o := range ops {
+	err := eachOperation(stream, func(o operation) error {
 		for _, d := range o.descriptors() {
 			at[d.register] = d
 		}
 		if o.code != opPatch {
-			continue
+			return nil
 		}
 		if len(o.words) < 11 {
-			return nil, fmt.Errorf("instructions: the patch at byte %d has %d words, want 11 or more", o.at,
-				len(o.words))
+			return fmt.Errorf("the patch at byte %d has %d words, want 11 or more", o.at, len(o.words))
 		}
 		register, arg, plus := o.words[6]-4, o.words[8], o.words[10]
 		d, ok := at[register]
 		if !ok {
-			return nil, fmt.Errorf("instructions: byte %d patches register %#x, which has no descriptor", o.at,
-				register)
+			return fmt.Errorf("byte %d patches register %#x, which has no descriptor", o.at, register)
 		}
 		if err := p.add(int64(arg), int64(plus), d); err != nil {
-			return nil, fmt.Errorf("instructions: byte %d: %w", o.at, err)
+			return fmt.Errorf("byte %d: %w", o.at, err)
 		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("instructions: %w", err)
 	}
 	return p.finish(), nil
 }
