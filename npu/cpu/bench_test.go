@@ -15,7 +15,7 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// benchDevice opens the device that a user gets, and says what it and its machine can do at most.
+// benchDevice opens a device with the default options and NPUKIT_THREADS threads.
 func benchDevice(b *testing.B) *Device {
 	if prev := runtime.GOMAXPROCS(0); prev < runtime.NumCPU()+1 {
 		runtime.GOMAXPROCS(runtime.NumCPU() + 1)
@@ -97,9 +97,9 @@ func BenchmarkMatMul(b *testing.B) {
 	}
 }
 
-// BenchmarkAttention reports, for layers of SmolLM2-135M and Llama-3.2-1B, how long the rows of a
-// prompt, or one row, take to attend to what is before them and to
-// themselves, and the arithmetic of the two products with no more than they see. The fastest round counts.
+// BenchmarkAttention reports the time of cached attention for prefill and decode at layer shapes of
+// SmolLM2-135M and Llama-3.2-1B, and the throughput of its two products, counting only unmasked
+// positions. The fastest round counts.
 func BenchmarkAttention(b *testing.B) {
 	d := benchDevice(b)
 	ctx := context.Background()

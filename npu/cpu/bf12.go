@@ -19,7 +19,7 @@ import (
 // with another exponent is an escape: it is listed with its position. A matrix that was quantized or
 // pruned has many zeros; if they make too many escapes they get code 0 for themselves, which costs
 // the kernels an instruction. A matrix that has many escapes even so stays BF16. Kernels restore the
-// BF16 in registers, escapes included, and so compute what they would from the file.
+// exact BF16 values in registers, escapes included, so BF12 does not change results.
 //
 // Rows are stored in blocks in the order in which they are read: 4 rows, whose columns are adjacent,
 // or 16 rows, which are adjacent themselves (npk.h). The matrix unit reads 16-row blocks, as do

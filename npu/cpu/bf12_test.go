@@ -155,8 +155,8 @@ func TestBF12LosesNothing(t *testing.T) {
 	})
 }
 
-// A number of any exponent among others of any exponent is what it was, and an escape where no base
-// has a code for both.
+// A row decodes to its exact values for every pair of exponents. A weight is an escape if no base
+// covers both exponents.
 func TestBF12OfEveryExponent(t *testing.T) {
 	const rows, cols = 64, 32 // as many escapes as any matrix may have
 	forEachBF12(t, func(t *testing.T, d *Device) {
@@ -219,8 +219,8 @@ func orderedRows(d *Device, act dtype.Type, m int) int {
 	return m
 }
 
-// Many zeros and subnormal numbers are no escapes, so that weights that were quantised or pruned
-// compress as others do; and products with them are what they were.
+// Zeros and subnormal numbers are not escapes if there are many of them, so quantized and pruned
+// weights compress too. Products with them do not change.
 func TestZerosCompress(t *testing.T) {
 	const rows, cols = 40, 1024
 	forEachBF12(t, func(t *testing.T, d *Device) {
@@ -282,7 +282,7 @@ func TestBF12Products(t *testing.T) {
 		for _, k := range []int{32, 576, 2720, 4096} {
 			rng := rand.New(rand.NewPCG(12, 1))
 			weights := hardToPress(rng, n, k)
-			for i, v := range weights { // what sums are of no interest with
+			for i, v := range weights { // replace Inf and NaN
 				if e := v >> 7 & 255; e == 255 {
 					weights[i] = 0x3f80
 				}
@@ -353,8 +353,8 @@ func TestBF12BesideBF16(t *testing.T) {
 	})
 }
 
-// A weight that is not as it was makes another product: what the test above compares does depend on
-// every part of the format.
+// A product changes if any bit of a compressed weight changes, so the comparison in the test above
+// covers every part of the format.
 func TestBF12ProductsSeeEveryBit(t *testing.T) {
 	for _, m := range []int{1, 3, 20} {
 		for _, zeros := range []bool{false, true} {
@@ -402,7 +402,7 @@ func productSeesEveryBit(t *testing.T, d *Device, m int, zeros bool) {
 		return x
 	}
 	_, number, lane := b.bf12.place(0, 5)
-	// what means nothing where an escape of a 4-row block is, and 2^128 in an escape
+	// for a 4-row block: the bits that are not decoded at an escape, and an escape's bit of 2^128
 	idle, large := 0x87ff, uint32(0x4000)
 	if b.bf12.Code == kernel.BF12x16 {
 		idle, large = 0x780, 0x80
@@ -481,7 +481,7 @@ func TestTooManyEscapes(t *testing.T) {
 	})
 }
 
-// What reads no BF12 reads the tensor as it then is.
+// Bytes and ops that do not support BF12 read the original tensor.
 func TestBF12BesideItsTensor(t *testing.T) {
 	const rows, cols = 40, 64
 	forEachBF12(t, func(t *testing.T, d *Device) {

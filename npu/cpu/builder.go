@@ -23,8 +23,7 @@ type builder struct {
 	cmds []kernel.Command // outside the Go heap
 	tags []tag            // where each command comes from
 
-	// What has been read and written since the last barrier, and what the current command reads and
-	// writes.
+	// Extents read and written since the last barrier, and those of the current command.
 	reads, writes       []extent
 	newReads, newWrites []extent
 
@@ -286,7 +285,7 @@ type ref struct {
 	extent extent // zero for a constant, which nothing writes
 }
 
-// appendTo appends what r accesses to a list of extents.
+// appendTo appends the extent of r to list, unless r is a constant.
 func (r ref) appendTo(list []extent) []extent {
 	if r.extent == (extent{}) {
 		return list
@@ -348,7 +347,7 @@ func (b *builder) factors(m op.MatMul, l *launch) (a, w ref) {
 	return a, b.at(&l.operands[1])
 }
 
-// at resolves an operand and records what the current command does with it.
+// at resolves an operand and records its extent as read or written by the current command.
 func (b *builder) at(o *operand) ref {
 	x := &b.bound[o.arg]
 	b.widen(x)
@@ -406,9 +405,9 @@ func (b *builder) between(n int64) (unsafe.Pointer, error) {
 // than more comparisons.
 const maxPending = 48
 
-// push appends a command whose operands have been resolved with at. It puts a barrier before it if
-// the command reads what has been written since the last barrier, or overwrites what has been
-// accessed.
+// push appends a command whose operands have been resolved with at. It inserts a barrier before the
+// command if the command reads memory written since the last barrier, or writes memory read or
+// written since.
 func (b *builder) push(c kernel.Command) {
 	barrier := len(b.reads)+len(b.writes) > maxPending
 	for _, r := range b.newReads {

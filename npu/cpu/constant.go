@@ -175,7 +175,7 @@ func elementsOf(shape []int) int { return op.Size{}.Elements(shape) }
 func (s *shared) make(ctx context.Context, d *Device, src npu.Source, typ dtype.Type, shape []int,
 	tensor string, narrow bool) {
 	defer close(s.made)
-	s.err = errors.New("its source has panicked") // what others get if it does
+	s.err = errors.New("its source has panicked") // for the waiters, if fill panics
 	if s.err = s.fill(ctx, d, src, typ, shape, tensor, narrow); s.err != nil {
 		s.free()
 	}

@@ -13,9 +13,8 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// opened is the program with its scratch arguments turned into outputs, so that what lies between
-// launches can be read. Scratch that no launch writes
-// stays what it is.
+// opened returns a copy of p whose scratch arguments are outputs, so that tests can read
+// intermediate results. Scratch arguments that no launch writes stay scratch.
 func opened(p *npu.Program) *npu.Program {
 	q := *p
 	q.Args = slices.Clone(p.Args)
@@ -85,8 +84,8 @@ func decoder(act, weight, cache dtype.Type, bias, norm bool) *npu.Program {
 	return p
 }
 
-// stack runs a program as two layers over a prompt, then over single rows, and gives what came out
-// each time and the caches of the end.
+// stack runs p as two layers, one pass for each element of rows, which is the number of rows of that
+// pass. It returns the output of every pass and the final KV caches.
 func stack(t *testing.T, d *Device, p *npu.Program, rows []int) []byte {
 	t.Helper()
 	const capacity = 64
@@ -154,8 +153,7 @@ func stack(t *testing.T, d *Device, p *npu.Program, rows []int) []byte {
 	return all
 }
 
-// A debug load makes outputs of what was hidden between launches; the answer must be that of the
-// plain load, to the bit.
+// A program with its scratch arguments turned into outputs computes the same bits as the original.
 func TestOpenedProgramsComputeTheSame(t *testing.T) {
 	for _, tc := range []struct {
 		name               string

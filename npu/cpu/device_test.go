@@ -127,7 +127,7 @@ func TestThreadsDoNotChangeResults(t *testing.T) {
 	}
 }
 
-// Scratch memory keeps what earlier runs left in it; nothing may depend on that.
+// Scratch memory is not cleared between runs. No result may depend on its content.
 func TestRunsRepeatToTheBit(t *testing.T) {
 	forEachDevice(t, 2, func(t *testing.T, d *Device) {
 		first := blocks(t, d, []int{20}, 3)
@@ -476,7 +476,7 @@ func TestUseOfWhatIsClosed(t *testing.T) {
 	}
 }
 
-// What the system does not give is ErrMemory, as on every device.
+// A failed allocation returns ErrMemory, as on every device.
 func TestNoMemory(t *testing.T) {
 	m, err := newMemory(1 << 62)
 	if !errors.Is(err, npu.ErrMemory) {
@@ -501,7 +501,7 @@ func TestLoadRefusesOpsOfOthers(t *testing.T) {
 	}
 }
 
-// Submit refuses what does not fit before it touches anything, and says where.
+// Submit checks all arguments before it runs anything, and its error names the bad one.
 func TestBadRuns(t *testing.T) {
 	d := open(t, &Options{Threads: 1})
 	other := open(t, &Options{Threads: 1, Kernels: "go"})
@@ -592,7 +592,7 @@ func TestMoreThreadsThanCores(t *testing.T) {
 	p := npu.NewProgram("chain")
 	x := p.In("x", f32, rows, width)
 	last := x
-	for i := range steps { // each reads what all threads have just written
+	for i := range steps { // each reads the result of the previous one, written by all threads
 		kind := npu.Scratch
 		if i == steps-1 {
 			kind = npu.Out

@@ -12,7 +12,7 @@
 // Submit lowers every launch of every run to one command, or a few, in memory outside the Go heap,
 // and passes the array of commands to an engine. All threads of the engine walk the array
 // together: within a command each takes chunks (about a megabyte of weight rows) from atomic
-// counters, and they wait for each other only where a command needs what an earlier one writes. If
+// counters, and they wait for each other only if a command depends on an earlier one. If
 // weights are read in place, a thread starts with a range of adjacent chunks of its own and then
 // helps the others. There are two engines: C kernels for several instruction sets with threads
 // that spin between calls, and pure Go, which is the only one without cgo.
@@ -74,9 +74,9 @@
 // name a set that works.
 //
 // The environment variable NPUKIT_KERNELS limits the kernels of every device of the process, to
-// test what runs on a lesser CPU or to exclude kernels: with NPUKIT_KERNELS=avx2 a device opens
-// with avx2 instead of timing, and Options.Kernels may only name avx2 or what precedes it in
-// KernelNames. Open returns an error if the variable names unknown kernels or some that this
+// test the kernels of an older CPU or to exclude kernels. For example, with NPUKIT_KERNELS=avx2 a
+// device opens with avx2 instead of timing, and Options.Kernels may only name avx2 or a set before
+// it in KernelNames. Open returns an error if the variable names unknown kernels or some that this
 // machine cannot execute.
 //
 // The matrix unit of recent Intel CPUs (AMX, kernels "amx") is tried first, because virtual
@@ -105,9 +105,9 @@
 // quota. Later changes of GOMAXPROCS or of the quota do not count. More threads than cores make
 // every token slower, because they wait for each other many times per token.
 //
-// # Goroutines beside it
+// # Other goroutines
 //
 // A Submit keeps Options.Threads threads busy; in the C engine these are not goroutines, and the
-// one that calls blocks a P. Set GOMAXPROCS to at least threads + 1 for goroutines to run beside
-// it without delay. This package never changes GOMAXPROCS.
+// one that calls blocks a P. Set GOMAXPROCS to at least threads + 1 so that a Submit does not delay
+// other goroutines. This package never changes GOMAXPROCS.
 package cpu

@@ -21,7 +21,7 @@ type engine interface {
 	// AttentionTable returns the table of attention to keys and values of types k and v with results
 	// of type y and heads of hd elements.
 	AttentionTable(k, v, y int32, hd int64) int32
-	// PackBytes returns the size of what a Pack command writes.
+	// PackBytes returns the size of a Pack command's output in bytes.
 	PackBytes(*kernel.Command) int64
 	// AttentionBytes returns the size of the scratch memory of an Attention command.
 	AttentionBytes(*kernel.Command) int64
