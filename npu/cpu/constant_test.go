@@ -128,8 +128,8 @@ func TestConstErrors(t *testing.T) {
 	}
 }
 
-// Const returns a quantized weight while another buffer of it is expanded to BF16. The race detector
-// must report nothing.
+// Const returns a quantized weight while another buffer of it is expanded to BF16. The race
+// detector must report nothing.
 func TestConstBesideItsBF16(t *testing.T) {
 	d := open(t, &Options{Threads: 1})
 	from := tensors{"w": {Type: dtype.Q8_0, Shape: []int{64, 1024}, Data: make([]byte, dtype.Q8_0.Bytes(64*1024))}}

@@ -84,8 +84,8 @@ func decoder(act, weight, cache dtype.Type, bias, norm bool) *npu.Program {
 	return p
 }
 
-// stack runs p as two layers, one pass for each element of rows, which is the number of rows of that
-// pass. It returns the output of every pass and the final KV caches.
+// stack runs p as two layers, in one pass of n rows for each n in rows. It returns the output of
+// every pass and the final KV caches.
 func stack(t *testing.T, d *Device, p *npu.Program, rows []int) []byte {
 	t.Helper()
 	const capacity = 64

@@ -149,7 +149,7 @@ func headParts(rows int) *npu.Program {
 	return p
 }
 
-// Every launch of such a program computes what the oracle makes of the same operands, on every engine.
+// Every launch of a program of fixed shape matches the oracle on every engine.
 func TestFixedProgramsEqualOracle(t *testing.T) {
 	programs := []*npu.Program{gemvFFN()}
 	for _, rows := range []int{1, 5, 67} {
@@ -165,13 +165,13 @@ func TestFixedProgramsEqualOracle(t *testing.T) {
 	})
 }
 
-// follow runs the opened form of a program of fixed shape and holds every launch to the oracle,
-// given what the device has computed before.
+// follow runs opened(p) and compares every launch with the oracle, which reads the device's own
+// results of earlier launches. The shape of p must be fixed.
 func follow(t *testing.T, d *Device, p *npu.Program) {
 	p = opened(p)
 	rng := rand.New(rand.NewPCG(9, 9))
 	var args []npu.Buffer
-	values := make([][]float64, len(p.Args)) // what is known of each argument
+	values := make([][]float64, len(p.Args)) // of each argument so far
 	for i, a := range p.Args {
 		n := (op.Size{}).Elements(a.Shape)
 		values[i] = make([]float64, n)
@@ -214,7 +214,7 @@ func follow(t *testing.T, d *Device, p *npu.Program) {
 		}
 		to := l.Args[len(l.Args)-1]
 		a := p.Args[to.Arg]
-		if a.Kind == npu.Const { // scratch rows: nobody can read them, but what comes next is computed from them
+		if a.Kind == npu.Const { // scratch rows, which only later launches can read
 			rounded := make([]float64, len(want))
 			for i, v := range want {
 				rounded[i] = float64(v)

@@ -91,7 +91,7 @@ TARGET static int multiplies(void) {
     return 1;
 }
 
-enum { PATIENCE_S = 5 }; // for what takes microseconds
+enum { PATIENCE_S = 5 }; // the probe takes microseconds
 
 // Virtual machines may advertise AMX and fault at it, so a child process tries first; permission is
 // requested only if it succeeds. The result is kept. If no child can be created, the answer is no,

@@ -1,7 +1,7 @@
 //go:build cgo && !windows && amd64
 
-// Tests instructions in a child process: there are machines, most of them virtual, that advertise
-// what they fault at.
+// Probes instructions in a child process, because some machines, mostly virtual ones, advertise
+// instructions that fault.
 
 #include "probe.h"
 

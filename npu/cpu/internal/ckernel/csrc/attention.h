@@ -58,10 +58,10 @@ INLINE float ISA(softmax)(float *p, int64_t count, int64_t all, float *best) {
     return v_sum(sum);
 }
 
-// Returns what the weights of VL queries are relative to from here on: the largest of their scores
-// [positions][ld] and of before, or before itself if no score is much larger, because then the sums
-// so far need no rescaling (as in FlashAttention-4). Lane i sees the positions up to last[i]; all
-// lanes see the first sure ones.
+// Returns the new reference maximum of the online softmax for VL queries: the largest of their
+// scores [positions][ld] and of before, or before itself if no score is much larger, because then
+// the sums so far need no rescaling (as in FlashAttention-4). Lane i sees the positions up to
+// last[i]; all lanes see the first sure ones.
 INLINE vf ISA(top_of)(const float *scores, int64_t ld, int64_t positions, int64_t sure, vf last,
                       vf before) {
     // Four chains hide the latency.

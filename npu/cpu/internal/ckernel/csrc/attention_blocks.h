@@ -91,8 +91,8 @@ TARGET static void ISA(attend_block)(npk_thread *t, const npk_cmd *c, const npk_
     const ISA(scratch_of) d = ISA(scratch_at)(c, (uintptr_t)t->scratch);
     t->prepared = NULL;
 
-    // Queries are scaled, stored as rows where the sums will be, and packed from there. What
-    // another thread has just written is prefetched some rows ahead.
+    // Queries are scaled, stored as rows in the memory of the sums, and packed from there. They are
+    // prefetched some rows ahead, because another thread has just written them.
     for (int64_t i = 0; i < m; i++) {
         const int64_t at = ISA(query_at)(c, s->row + row, head, c->lda, c->a_head, i);
         const char *ahead = npk_at(c->a, c->at,

@@ -77,8 +77,8 @@ TARGET static NOINLINE void ISA(block4_patch)(ISA(block4) *q, int64_t unit,
             w[p][r] = v_load((const float *)(values[r] + p * ISA(PART)));
 }
 
-// Runs BODY, which uses part, its number, and w, its rows, for units FIRST to END-1 of a block. The
-// reader is copied where it is patched, so that what the loop uses stays in registers.
+// Runs BODY, which uses part, its number, and w, its rows, for units FIRST to END-1 of a block.
+// Patching uses a copy of the reader, so that the reader itself stays in registers.
 #define EACH_PART(Q, FIRST, END, BODY)                                                             \
     for (int64_t unit_ = (FIRST), units_ = (END); unit_ < units_;) {                               \
         const int64_t until_ = ISA(block4_until)(&(Q), units_);                                    \

@@ -98,7 +98,7 @@ INLINE vf ISA(fuse)(const npk_cmd *c, int flags, int type, int64_t row, int64_t 
     return flags & NPK_PLUS ? v_add(other, sum) : v_mul(v_silu(other), sum);
 }
 
-// Prefetches what a block of results is going to be fused with.
+// Prefetches the other operand of a fused op for a block of results.
 INLINE void ISA(fuse_ahead)(const npk_cmd *c, int64_t row, int64_t rows, int64_t column,
                             int64_t columns) {
     for (int64_t i = 0; i < rows; i++) {
@@ -122,7 +122,7 @@ INLINE void ISA(put_rows)(const npk_cmd *c, const int flags, const int ct, const
 }
 
 // Stores a block of results [rows, columns], fused or not, from rows ld apart. Columns are padded
-// to whole vectors. What models need has loops of its own.
+// to whole vectors. The combinations of types that models use have specialized loops.
 TARGET static NOINLINE void ISA(put_block)(const npk_cmd *c, int64_t row, int64_t rows,
                                            int64_t column, int64_t columns, const float *sums,
                                            int64_t ld) {

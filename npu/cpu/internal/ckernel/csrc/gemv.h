@@ -175,7 +175,7 @@ INLINE void ISA(gemv_tile)(const int R, const int M, const int mode, const int n
 
 // Rows of weights at a time: as many as leave registers for the sums. It is one row where memory is
 // best read as one stream and the activations fill at most half of the L1 cache, because every row
-// reads all of them. What another stream prefetches goes to L2.
+// reads all of them. Prefetches for another stream go to L2.
 #define GEMV_R(M) ((M) == 8 ? 3 : VREGS == 32 || (M) == 1 ? 4 : 2)
 
 #define GEMV_ROWS(M, MODE, R, NEAR)                                                                \
@@ -218,8 +218,8 @@ TARGET static void ISA(block4_to_rows)(uint16_t *to, int64_t ld, const npk_cmd *
 }
 
 // A 4-row block of weights in BF12 times M rows of activations from row m0 on. M, mode and zeros
-// are constants wherever this is inlined. Sums are in the order of gemv_tile's. Every pass
-// prefetches its share of what is ahead.
+// are constants wherever this is inlined. Sums are in the order of gemv_tile's. Each pass
+// prefetches its share of a later block.
 INLINE void ISA(gemv_block4_of)(const int M, const int mode, const int zeros, const npk_cmd *c,
                                 const float *x, int64_t row, int64_t m0, int64_t reach) {
     const int64_t ld = ISA(gemv_ld)(c), passes = (c->m + M - 1) / M;

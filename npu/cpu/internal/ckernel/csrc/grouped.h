@@ -39,8 +39,8 @@ INLINE int64_t ISA(group_bytes)(ISA(form) f, int64_t k) {
     return ISA(scale_bytes)(f, k) + k / 32 * f.words * 64;
 }
 
-// Loads what the scales and minimums of 256 elements, those around part (of 16 elements), have in
-// common, for VL rows from lane on. Forms without such a factor set nothing.
+// Loads the common factors of the scales and minimums of the 256-element superblock that contains
+// part (of 16 elements), for VL rows from lane on. They are 0 for forms without such a factor.
 INLINE void ISA(common)(ISA(form) f, const char *scales, int64_t part, int lane, vf common[2]) {
     const uint16_t *s =
         (const uint16_t *)(scales + part / 16 * (f.scales == ISA(NESTED) ? 320 : 288)) + lane;

@@ -2,8 +2,8 @@
 //
 // Every 32 activations are converted to integers of 16 bits with a scale in FP32: x = s * X, where
 // the largest magnitude becomes 32767 and the others are rounded to nearest. An activation is off
-// by at most 2^-16 of the largest of its 32, far below what BF16 results can show. If results are
-// FP32, a second term of 15 bits holds the remainder, and the error is 2^-30.
+// by at most 2^-16 of the largest of its 32, far below the precision of BF16 results. If results
+// are FP32, a second term of 15 bits holds the remainder, and the error is 2^-30.
 //
 // Sums of X times quants over 32 elements (16 where scales change) are exact integers. They are
 // converted to FP32, multiplied by both scales, and added in FP32 in the order of the elements, so
@@ -61,7 +61,7 @@ INLINE void ISA(to_integers)(ISA(integers) *to, int terms, int64_t each_term, co
     float exact[32];
     for (int i = 0; i < 32; i += VL) {
         const vf v = v_mul(v_bf16(a + i), inverse);
-        // with two terms, what is truncated is beyond FP32
+        // two terms need no rounding: the truncated bits are beyond the precision of FP32
         v_store(exact + i, terms == 2 ? v : v_round(v));
     }
     int32_t all[32], q[32];

@@ -1,5 +1,5 @@
-// What depends on the micro-architecture rather than on the instruction set: how memory is best
-// read. The rows of this table are the only place with such rules.
+// Rules that depend on the micro-architecture rather than on the instruction set: the fastest way
+// to read memory. All of them are in this table.
 
 #ifndef NPK_MACHINE_H
 #define NPK_MACHINE_H

@@ -1,4 +1,4 @@
-// What Go and C agree on: commands, element types and weight layouts.
+// The interface between Go and C: commands, element types and weight layouts.
 //
 // Go writes an array of commands into memory outside its heap and passes it down in one call; the
 // threads of the pool walk the array together. The Go package kernel mirrors this file, and a test

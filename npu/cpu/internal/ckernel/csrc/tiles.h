@@ -54,15 +54,15 @@ INLINE void v_terms(float *upper, float *rest, vf even, vf odd) {
 
 INLINE int64_t ISA(tile_steps)(int64_t k) { return (k + ISA(STEP) - 1) / ISA(STEP); }
 
-// Returns the steps of a block of K, except the last: as many as keep what the rows of a chunk have
-// of a block in L2, and all of them if that saves a short second block.
+// Returns the number of steps in a block of K, except the last: as many as keep a chunk's share of
+// the block in L2, or all of them if that saves a short second block.
 INLINE int64_t ISA(block_steps)(int64_t steps, int64_t rtiles) {
     const int64_t kb = rtiles <= ISA(FEW_RTILES) ? 64 : 16;
     return steps <= kb + kb / 4 ? steps : kb;
 }
 
-// Returns the offset of step s of a row tile of packed activations. What all row tiles have of a
-// block of K is adjacent, since it would share cache sets if it were far apart.
+// Returns the offset of step s of a row tile of packed activations. Within a block of K all row
+// tiles are adjacent, because tiles that are far apart would compete for the same cache sets.
 INLINE int64_t ISA(packed_at)(int64_t steps, int64_t rtiles, int64_t rtile, int64_t s) {
     const int64_t kb = ISA(block_steps)(steps, rtiles), before = s / kb * kb,
                   width = npk_min(kb, steps - before);

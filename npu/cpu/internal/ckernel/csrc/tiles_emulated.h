@@ -1,7 +1,7 @@
 // The matrix unit of AMX in C, for tests of its kernels on machines without one (go test -tags
 // emulatedamx). It shows that results are right, and nothing about speed. A tile without a
 // configuration, or tiles that do not match in a product, end the program, as an illegal
-// instruction would. Source of what the instructions do: Intel's manual, volume 2, LDTILECFG,
+// instruction would. The instructions are specified in Intel's manual, volume 2, LDTILECFG,
 // TILELOADD, TILESTORED and TDPBF16PS.
 
 #ifndef NPK_TILES_EMULATED_H

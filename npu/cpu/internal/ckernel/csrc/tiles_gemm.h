@@ -28,8 +28,8 @@ typedef struct ISA(operand) {
     int64_t mask; // of weights: the mask of a step's position
 } ISA(operand);
 
-// Work that overlaps a product: the panel that is multiplied and the next one, which are converted,
-// and what is prefetched. All may be missing.
+// Work that overlaps a product: conversion of the current panel and of the next one, each of which
+// may be NULL, and a prefetch, which may be empty.
 typedef struct ISA(overlap) {
     ISA(panel) *own, *then;
     ISA(ahead) ahead;

@@ -106,8 +106,8 @@ typedef struct ISA(ahead) {
     int64_t skip;         // bytes from the end of a run to the next one
 } ISA(ahead);
 
-// Returns share part of parts of what a panel reads, scales of quants excluded, to be prefetched in
-// so many steps.
+// Returns share part (of parts) of a panel's weights, without the scales of quantized weights, to
+// be prefetched in the given number of steps.
 INLINE ISA(ahead)
     ISA(prefetch_of)(const ISA(panel) *p, int64_t part, int64_t parts, int64_t steps) {
     const npk_cmd *c = p->c;

@@ -1,4 +1,4 @@
-// Vectors of eight floats: AVX2, FMA and F16C. See vec_generic.h for what each function does.
+// Vectors of eight floats: AVX2, FMA and F16C. The functions are documented in vec_generic.h.
 
 #include <immintrin.h>
 #include <math.h>

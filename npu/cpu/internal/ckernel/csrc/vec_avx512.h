@@ -1,5 +1,5 @@
-// Vectors of sixteen floats: AVX-512 F, BW, VL and DQ, and more where a table asks for it. See
-// vec_generic.h for what each function does.
+// Vectors of sixteen floats: AVX-512 F, BW, VL and DQ, and more if a table requires it. The
+// functions are documented in vec_generic.h.
 
 #include <immintrin.h>
 #include <math.h>
