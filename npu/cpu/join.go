@@ -75,7 +75,7 @@ func whole(p *npu.Program, o operand) bool {
 
 // joined lowers a product and the launch after it as one command. It reports false if they cannot
 // be fused in this run: the product's own result may be bound to a buffer, or the output may
-// overlap what the product reads.
+// overlap an input of the product.
 func (b *builder) joined(l *launch) (bool, error) {
 	if b.run.Args[l.operands[2].arg] != nil {
 		return false, nil

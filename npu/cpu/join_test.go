@@ -14,8 +14,8 @@ import (
 	"github.com/npukit/npukit/npu/op"
 )
 
-// goesOn is what a test has become of a product of n columns: launches from the product, which
-// multiply adds, to y; "next" is the one behind the product.
+// goesOn is a use of the result of a product of n columns. build adds the launches, of which
+// multiply adds the product; "next" is the launch after the product.
 type goesOn struct {
 	name  string
 	shape []int // of the other input

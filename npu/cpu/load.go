@@ -11,7 +11,7 @@ import (
 )
 
 // executable is a program prepared for its runs: operands are resolved to arguments and offsets.
-// The builder fills in what is only known in a run, such as rows and addresses.
+// The builder fills in values that are only known in a run, such as rows and addresses.
 type executable struct {
 	d        *Device
 	p        *npu.Program

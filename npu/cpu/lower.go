@@ -185,7 +185,7 @@ func (b *builder) matMul(o op.MatMul, x product) error {
 		b.push(pack)
 		b.packed.key, b.packed.source, b.packed.panels = key, a.extent, panels
 	}
-	// What the product itself accesses.
+	// The extents of the product itself.
 	b.newReads, b.newWrites = x.other.appendTo(w.appendTo(b.newReads[:0])), y.appendTo(b.newWrites[:0])
 	b.reading(b.packed.panels, bytes)
 	c.A = b.packed.panels

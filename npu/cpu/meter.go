@@ -8,17 +8,17 @@ import (
 	"github.com/npukit/npukit/npu"
 )
 
-// Meter measures what the machine can do at most with a device's threads and kernels: the roofline
-// to compare a model's speed with. It keeps the memory that it reads, because a machine that shares
-// its host changes within seconds: compare a speed with limits measured just before and just after
-// it. Its methods are safe for concurrent use.
+// Meter measures the peak bandwidth and throughput of a device's threads and kernels: the roofline
+// to compare a model's speed with. It keeps the memory that it reads, because the limits of a
+// machine that shares its host change within seconds: compare a speed with limits measured just
+// before and just after it. Its methods are safe for concurrent use.
 type Meter struct {
 	dev    *Device
 	mem    memory
 	closed bool // guarded by the device's turn
 }
 
-// Limits are what all threads together can do in a second.
+// Limits are the peak rates of all threads together.
 type Limits struct {
 	// of memory in no cache: the limit for decode
 	ReadBandwidth float64 `json:"read_bandwidth_bytes_per_s"`

@@ -68,7 +68,7 @@ func open(t testing.TB, o *Options) *Device {
 	return d
 }
 
-// encode puts values in a buffer as a type, and replaces them by what the type makes of them.
+// encode stores values in b as typ, and replaces them by the rounded values.
 func encode(b []byte, typ dtype.Type, values []float64) {
 	for i := range values {
 		switch typ {
@@ -148,16 +148,15 @@ func alloc(t testing.TB, d *Device, bytes int) npu.Buffer {
 	return b
 }
 
-// poison fills a buffer with NaN (of every float type), so that what is not written shows.
+// poison fills a buffer with NaN (of every float type), so that tests detect unwritten elements.
 func poison(b []byte) {
 	for i := range b {
 		b[i] = 0xff
 	}
 }
 
-// runOp executes one op on random operands of the given types, and returns what was computed and
-// what the reference makes of the same operands.
-// Offset puts the operands at odd places of wider matrices where their shape allows.
+// runOp executes one op on random operands of the given types, and returns the result and that of
+// the reference on the same operands.
 func runOp(t *testing.T, d *Device, o op.Op, types []dtype.Type, seed uint64) (got, want []float64) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 1))

@@ -367,8 +367,8 @@ func TestVNNIGivesTheSumsOfAVX512(t *testing.T) {
 	}
 }
 
-// Rows that share their activations share what is prepared of them, but only where the next
-// weight's type wants the same.
+// Products with the same activations reuse the converted activations only if their weight types
+// need the same format.
 func TestFixedPointActivationsArePreparedForEachType(t *testing.T) {
 	const k, n = 256, 16
 	forEachDevice(t, 1, func(t *testing.T, d *Device) {
@@ -407,8 +407,8 @@ func TestFixedPointActivationsArePreparedForEachType(t *testing.T) {
 	})
 }
 
-// Defects of products and embeddings sit in quantised weights as in others, and the launches beside
-// them stay what they were.
+// Defects of products and embeddings also apply to quantized weights, and other launches do not
+// change.
 func TestDefectsOfQuantizedWeights(t *testing.T) {
 	const k, n, rows = 256, 256, 20
 	p := npu.NewProgram("layer")

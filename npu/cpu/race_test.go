@@ -2,7 +2,6 @@
 
 package cpu
 
-// raced says that the race detector watches. It makes Go code many times slower and sees nothing of
-// what C does, so tests of numbers run on fewer kernels
-// and types then; they say in the log what they leave out.
+// raced reports whether the race detector is enabled. It makes Go code many times slower and does
+// not see C code, so numeric tests then cover fewer kernels and types, and log the skipped ones.
 const raced = true

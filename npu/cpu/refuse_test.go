@@ -76,7 +76,8 @@ func TestSubmitRefusesRowsThatOverflow(t *testing.T) {
 	}
 }
 
-// Scratch rows of a Const are memory of their own: what lies across their end would be read beyond it.
+// Scratch rows of a Const are separate memory. Load must return an error for a view that crosses
+// their end, which would be read out of bounds.
 func TestLoadRefusesViewsAcrossScratchRows(t *testing.T) {
 	d := open(t, &Options{Threads: 1, Kernels: "go"})
 	for _, tc := range []struct {
@@ -154,7 +155,7 @@ func TestAttentionWithoutCacheStartsAtZero(t *testing.T) {
 	})
 }
 
-// A weight keeps its type, or is BF16 where the program names blocks; what a program takes it for must be that.
+// A weight must have the type of its argument, or be BF16 if the argument's type is quantized.
 func TestSubmitRefusesWeightsOfAnotherType(t *testing.T) {
 	d := open(t, &Options{Threads: 1, Kernels: "go"})
 	for _, tc := range []struct {
@@ -193,8 +194,8 @@ func TestSubmitRefusesWeightsOfAnotherType(t *testing.T) {
 	}
 }
 
-// Indices are judged before the first run. What an earlier run of the same Submit makes of their
-// memory may select nothing, but reads nothing outside.
+// Submit checks indices before the first run. If an earlier run of the same Submit overwrites them
+// with indices that are out of range, Embed skips these rows and reads nothing out of bounds.
 func TestIndicesOverwrittenByAnEarlierRunReadNothingOutside(t *testing.T) {
 	forEachDevice(t, 2, func(t *testing.T, d *Device) {
 		fill := npu.NewProgram("fill")

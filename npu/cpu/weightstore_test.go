@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Pieces are zeros in cache lines of their own, whatever their neighbours hold; what is larger than
-// a block has one of its own and leaves the other open.
+// Pieces are zeroed and do not share cache lines with their neighbors. A piece larger than a block
+// gets its own block and does not close the open one.
 func TestWeightStorePieces(t *testing.T) {
 	var s weightStore
 	var pieces []memory

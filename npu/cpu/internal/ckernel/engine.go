@@ -69,10 +69,10 @@ func Usable() (names []string) {
 }
 
 // fastest returns the index of the fastest set. It times the product of BF16 with BF16, which is
-// most of the work, because what a CPU advertises need not be fast on it: on Zen 4 vdpbf16ps does
-// twice as much as FP32 multiply-adds, on some Xeons half as much. The sets take turns of a tenth
-// of a millisecond, so that all see the same clock. Only what usable allows is executed: timing
-// finds slow instructions, not faulting ones.
+// most of the work, because an instruction that a CPU advertises can still be slow: vdpbf16ps has
+// twice the throughput of FP32 multiply-adds on Zen 4, and half on some Xeons. The sets take turns
+// of a tenth of a millisecond, so that all see the same clock. Only usable sets are executed:
+// timing finds slow instructions, not faulting ones.
 //
 // It runs once: other load could reverse the order of two sets, and the devices of one process
 // should agree bit for bit.
@@ -97,7 +97,7 @@ var fastest = sync.OnceValue(func() int {
 // Name returns the name of the kernels in use.
 func (e *Engine) Name() string { return e.set.name }
 
-// PackBytes returns the size of what a Pack command writes.
+// PackBytes returns the size of a Pack command's output in bytes.
 func (e *Engine) PackBytes(c *kernel.Command) int64 {
 	return int64(C.npk_pack_bytes(e.pool, (*C.npk_cmd)(unsafe.Pointer(c))))
 }

@@ -17,7 +17,8 @@ type field struct {
 	inGo, inC uintptr
 }
 
-// layout lists what Go and C must agree on, for a test: tests cannot use cgo themselves.
+// layout lists the sizes, offsets and constants that must be equal in Go and C, for a test: tests
+// cannot use cgo themselves.
 func layout() []field {
 	var g kernel.Command
 	var c C.npk_cmd

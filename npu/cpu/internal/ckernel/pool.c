@@ -130,8 +130,8 @@ static const npk_kernel *kernel_of(const npk_pool *p, const npk_cmd *c) {
 // Rows of activations up to which a product with 16-row blocks of BF12 is memory-bound.
 enum { MEMORY_BOUND_ROWS = 128 };
 
-// Whether the chunks of a command, which has one phase, are weights that are adjacent in memory, so
-// that a thread should come to what it has prefetched.
+// Returns whether the chunks of a command, which has one phase, are weights that are adjacent in
+// memory, so that a thread should take adjacent chunks to use its own prefetches.
 static int in_ranges(const npk_cmd *c) {
     return c->kind == NPK_GEMV || c->kind == NPK_INPLACE ||
            (c->kind == NPK_GEMM && c->bt == NPK_BF12X16 && c->m <= MEMORY_BOUND_ROWS);
@@ -175,7 +175,7 @@ static void walk(npk_pool *p, int id) {
         npk_cmd *c = &p->cmds[i];
         const npk_kernel *k = kernel_of(p, c);
         if (c->barrier) {
-            t->prepared = NULL; // what it was converted from may change from here on
+            t->prepared = NULL; // its source may change from here on
             if (!p->trace) barrier(p);
         }
         if (timed) c->start = now() - p->began;
@@ -374,7 +374,7 @@ int npk_cpu_has(int table) {
     switch (table) {
     case NPK_GENERIC: return 1;
 #if defined(__x86_64__)
-    // These check CPUID and what the operating system saves (XCR0).
+    // These check CPUID and the register state that the operating system saves (XCR0).
     case NPK_AVX2:
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                __builtin_cpu_supports("f16c");

@@ -7,9 +7,9 @@ import "C"
 
 import "github.com/npukit/npukit/npu/cpu/internal/kernel"
 
-// This file decides which kernel serves what: sets has the kernel tables of each value of
-// Options.Kernels, rules has the order in which products look for theirs, and Select applies them.
-// What depends on the micro-architecture, such as prefetch distances, is in csrc/machine.h.
+// This file maps products to kernels: sets has the kernel tables of each value of Options.Kernels,
+// rules has the order in which products look for theirs, and Select applies them. Rules that depend
+// on the micro-architecture, such as prefetch distances, are in csrc/machine.h.
 
 // set is the kernel tables of one value of Options.Kernels; 0 for those it does not have.
 type set struct {

@@ -72,7 +72,8 @@ func (g *groupView) quantsOf(dst *[32]uint8, b, lane int) {
 	}
 }
 
-// UngroupRow fills dst with row r of the weight at p, bit for bit what the blocks of its file mean.
+// UngroupRow dequantizes row r of the weight at p into dst. The result is exact: it equals the
+// dequantized blocks of the checkpoint bit for bit.
 func UngroupRow(dst []float32, p unsafe.Pointer, code int32, r int64) {
 	g := viewGroup(p, code, int64(len(dst)), r/kernel.GroupRows)
 	lane := int(r % kernel.GroupRows)

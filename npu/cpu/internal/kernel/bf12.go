@@ -22,7 +22,7 @@ type BF12 struct {
 	Head       *BF12Head
 }
 
-// BF12Head is npk_bf12, what B of a command points to.
+// BF12Head mirrors npk_bf12. B of a command points to it.
 type BF12Head struct {
 	Codes, Heads, Escapes unsafe.Pointer
 	Zeros                 int64

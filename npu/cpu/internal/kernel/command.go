@@ -1,5 +1,5 @@
-// Package kernel defines what the device and its kernels agree on: commands, element types, and the
-// memory layouts of compressed and quantized weights. The C kernels mirror it in npk.h.
+// Package kernel defines the interface between the device and its kernels: commands, element types,
+// and the memory layouts of compressed and quantized weights. The C kernels mirror it in npk.h.
 package kernel
 
 import (
@@ -130,10 +130,10 @@ type Choice struct {
 	Rounding  Rounding
 }
 
-// Rounding is what a kernel with quantized weights rounds before it multiplies.
+// Rounding is the operand that a kernel with quantized weights rounds before it multiplies.
 type Rounding int
 
-// What is rounded: a kernel that lists nothing multiplies FP32.
+// A kernel with RoundsNothing multiplies FP32.
 const (
 	RoundsNothing     Rounding = iota
 	RoundsActivations          // to integers of 16 bits, or 31 if the result is FP32
