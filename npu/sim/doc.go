@@ -44,8 +44,8 @@
 // The clock adds the times that the cost model of npu/xdna2 predicts for contexts, dispatches,
 // launches and syncs. It excludes host computation between them, and the time to wake an idle array
 // because no time passes here; see [xdna2.Host.WakeUp] and the whole-plan estimates of package
-// model. Under [npu.WithTracer] predicted spans use the categories
-// "predicted context", "predicted" (a run) and "predicted launch". The device never reports the time that this machine took to
+// model. Under [npu.WithTracer] predicted spans use the categories "predicted context", "predicted"
+// (a run) and "predicted launch". The device never reports the time that this machine took to
 // compute the results.
 //
 // # Coherency
