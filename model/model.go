@@ -36,7 +36,7 @@ type Model struct {
 	dev      npu.Device
 	plan     *plan.Plan
 	exec     *executor
-	tok      tokenizer.Coder
+	tok      tokenizer.Tokenizer
 	tokErr   error // why there is no tokenizer
 	template *chat.Template
 	tmplErr  error          // why there is no template
@@ -203,7 +203,7 @@ func (m *Model) Plan() *plan.Plan { return m.plan }
 func (m *Model) Context() int { return m.context }
 
 // Tokenizer returns the checkpoint's tokenizer, or an error that wraps [ErrNoTokenizer].
-func (m *Model) Tokenizer() (tokenizer.Coder, error) { return m.tok, m.tokErr }
+func (m *Model) Tokenizer() (tokenizer.Tokenizer, error) { return m.tok, m.tokErr }
 
 // Template returns the chat template of [OpenOptions] or of the checkpoint, or an error that wraps
 // [ErrNoTemplate].
@@ -211,7 +211,7 @@ func (m *Model) Template() (*chat.Template, error) { return m.template, m.tmplEr
 
 // OpenTokenizer opens the tokenizer of a checkpoint, for programs that need no more of a model. If
 // there is none, the error wraps [ErrNoTokenizer].
-func OpenTokenizer(ck *checkpoint.Checkpoint) (t tokenizer.Coder, err error) {
+func OpenTokenizer(ck *checkpoint.Checkpoint) (t tokenizer.Tokenizer, err error) {
 	if file := ck.Text().TokenizerFile; file != "" {
 		t, err = tokenizer.OpenFolder(filepath.Dir(file))
 	} else if v := ck.Text().Vocab; v != nil {

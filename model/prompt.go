@@ -121,7 +121,7 @@ func (m *Model) encodeText(ctx context.Context, text string) ([]int32, error) {
 
 // encodeRendered encodes a rendered conversation. Templates write BOS themselves, so nothing is
 // added. Special tokens in content are recognized only if special is set.
-func encodeRendered(ctx context.Context, tok tokenizer.Coder, r chat.Rendered, special bool) (
+func encodeRendered(ctx context.Context, tok tokenizer.Tokenizer, r chat.Rendered, special bool) (
 	[]int32, error,
 ) {
 	opts := &tokenizer.EncodeOptions{NoSpecial: true}
@@ -135,7 +135,7 @@ func encodeRendered(ctx context.Context, tok tokenizer.Coder, r chat.Rendered, s
 
 // SpecialTexts returns the texts of BOS and EOS for templates: those of tokenizer_config.json, or
 // else of the configuration's ids. tok may be nil.
-func SpecialTexts(ck *checkpoint.Checkpoint, tok tokenizer.Coder) (bos, eos string) {
+func SpecialTexts(ck *checkpoint.Checkpoint, tok tokenizer.Tokenizer) (bos, eos string) {
 	if ck == nil {
 		return "", ""
 	}

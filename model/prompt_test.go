@@ -24,7 +24,7 @@ import (
 // promptFamily is a published tokenizer with its chat template.
 type promptFamily struct {
 	name     string
-	tok      tokenizer.Coder
+	tok      tokenizer.Tokenizer
 	template *chat.Template
 	bos, eos string
 	added    map[string]int32 // added tokens by text
@@ -313,7 +313,7 @@ func TestContentWithSpecialTokens(t *testing.T) {
 	}
 }
 
-func decode(tok tokenizer.Coder, ids []int32) string {
+func decode(tok tokenizer.Tokenizer, ids []int32) string {
 	s := tok.Stream()
 	s.Special = true
 	var b strings.Builder

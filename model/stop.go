@@ -41,7 +41,7 @@ var endTexts = []string{
 // EndTokens returns the tokens that end an answer of a checkpoint: the ids in
 // generation_config.json, config.json and GGUF metadata, the eos_token of tokenizer_config.json,
 // and well-known control tokens of the tokenizer, such as <|eot_id|>. tok may be nil.
-func EndTokens(ck *checkpoint.Checkpoint, tok tokenizer.Coder) []EndToken {
+func EndTokens(ck *checkpoint.Checkpoint, tok tokenizer.Tokenizer) []EndToken {
 	var ends []EndToken
 	add := func(id int32, origins ...string) {
 		i := slices.IndexFunc(ends, func(e EndToken) bool { return e.ID == id })
@@ -83,7 +83,7 @@ func EndTokens(ck *checkpoint.Checkpoint, tok tokenizer.Coder) []EndToken {
 
 // tokenOf returns the added token whose text is text, if there is one. Pre-tokenization splits the
 // text before it could match another entry of the vocabulary.
-func tokenOf(tok tokenizer.Coder, text string) (int32, bool) {
+func tokenOf(tok tokenizer.Tokenizer, text string) (int32, bool) {
 	ids, err := tok.Encode(text, &tokenizer.EncodeOptions{NoSpecial: true})
 	if err != nil || len(ids) != 1 {
 		return 0, false
@@ -119,7 +119,7 @@ func (m *Model) stopToken(text string) (id int32, ok bool, hidden string) {
 }
 
 // shows reports whether a token adds text to a stream. Special tokens do not.
-func shows(tok tokenizer.Coder, id int32) bool {
+func shows(tok tokenizer.Tokenizer, id int32) bool {
 	s := tok.Stream()
 	return s.Next(id)+s.Flush() != ""
 }

@@ -35,7 +35,7 @@ func sayTokens(t *testing.T, s *Session, p Prompt, opts GenerateOptions) (ids []
 }
 
 // stalled is a tokenizer that never returns.
-type stalled struct{ tokenizer.Coder }
+type stalled struct{ tokenizer.Tokenizer }
 
 func (stalled) EncodeContext(ctx context.Context, _ string, _ *tokenizer.EncodeOptions) ([]int32, error) {
 	<-ctx.Done()

@@ -70,7 +70,7 @@ folder, not to the file.`,
 }
 
 // openTokenizer opens a model's tokenizer without opening its weights.
-func openTokenizer(arg string) (tokenizer.Coder, error) {
+func openTokenizer(arg string) (tokenizer.Tokenizer, error) {
 	path, err := findModel(arg)
 	if err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func openTokenizer(arg string) (tokenizer.Coder, error) {
 		return tokenizer.OpenFolder(path)
 	}
 	if !localmodel.IsGGUF(path) {
-		return tokenizer.OpenCoder(path)
+		return tokenizer.Open(path)
 	}
 	ck, err := checkpoint.Open(path, nil)
 	if err != nil {
@@ -95,7 +95,7 @@ func openTokenizer(arg string) (tokenizer.Coder, error) {
 
 // encoder tokenizes text and prints the result.
 type encoder struct {
-	t         tokenizer.Coder
+	t         tokenizer.Tokenizer
 	noSpecial bool
 }
 

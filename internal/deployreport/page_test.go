@@ -97,7 +97,7 @@ func TestWidenedTokenizer(t *testing.T) {
 	if err := writeTokenizer(dir, *v); err != nil {
 		t.Fatal(err)
 	}
-	got, err := tokenizer.OpenCoder(filepath.Join(dir, "tokenizer.json"))
+	got, err := tokenizer.Open(filepath.Join(dir, "tokenizer.json"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,8 +29,8 @@ type entry struct {
 // allocation.
 const maxGap = 1 << 16
 
-func (p *parts) build() (*Tokenizer, error) {
-	t := &Tokenizer{nfc: p.nfc, split: chain(p.splits), prefix: p.prefix, suffix: p.suffix, added: map[string]int32{},
+func (p *parts) build() (*byteLevel, error) {
+	t := &byteLevel{nfc: p.nfc, split: chain(p.splits), prefix: p.prefix, suffix: p.suffix, added: map[string]int32{},
 		cache: newWordCache()}
 	size, err := p.size()
 	if err != nil {
@@ -101,7 +101,7 @@ func (p *parts) size() (int, error) {
 }
 
 // add adds the added tokens. One may repeat a token of the vocabulary under the same id.
-func (t *Tokenizer) add(list []addedToken) error {
+func (t *byteLevel) add(list []addedToken) error {
 	var before, after []added
 	for _, a := range list {
 		text, _ := decodeBytes(a.Content)

@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// OpenCoder uses Hugging Face's library for unsupported files, and streams their text character by
+// Open uses Hugging Face's library for unsupported files, and streams their text character by
 // character.
-func TestOpenCoderTakesOtherKinds(t *testing.T) {
-	c, err := OpenCoder(writeMetaspace(t))
+func TestOpenTakesOtherKinds(t *testing.T) {
+	c, err := Open(writeMetaspace(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,11 +29,11 @@ func TestOpenCoderTakesOtherKinds(t *testing.T) {
 	if want := []string{"ab", " ", "", "", "日", " a", ""}; !slices.Equal(pieces, want) {
 		t.Errorf("streamed %q, want %q", pieces, want)
 	}
-	ours, err := OpenCoder(ownPath("gpt2"))
+	ours, err := Open(ownPath("gpt2"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := ours.(*Tokenizer); !ok {
+	if _, ok := ours.(*byteLevel); !ok {
 		t.Errorf("byte-level BPE was opened as %T, want our own", ours)
 	}
 }

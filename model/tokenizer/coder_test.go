@@ -29,7 +29,7 @@ func writeMetaspace(t *testing.T) string {
 // Open rejects other kinds of tokenizers in every build.
 func TestOpenRefusesOtherKinds(t *testing.T) {
 	var unsupported *UnsupportedError
-	if _, err := Open(writeMetaspace(t)); !errors.As(err, &unsupported) {
+	if _, err := openByteLevel(writeMetaspace(t)); !errors.As(err, &unsupported) {
 		t.Errorf("Open: %v, want an UnsupportedError", err)
 	}
 }

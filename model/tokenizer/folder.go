@@ -15,11 +15,11 @@ import (
 	"github.com/npukit/npukit/internal/readfile"
 )
 
-// OpenFolder opens the tokenizer of a Hugging Face folder, as [OpenCoder] does: tokenizer.json or
+// OpenFolder opens the tokenizer of a Hugging Face folder, as [Open] does: tokenizer.json or
 // tokenizer.json.gz, with the added_tokens_decoder of tokenizer_config.json. As in transformers, a
 // token in both files keeps the id of tokenizer.json and takes the settings of
 // tokenizer_config.json. A token that only tokenizer_config.json has is added under its id there.
-func OpenFolder(dir string) (Coder, error) {
+func OpenFolder(dir string) (Tokenizer, error) {
 	path := filepath.Join(dir, "tokenizer.json")
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Stat(path + ".gz"); err == nil {

@@ -67,7 +67,7 @@ func TestOpenFolder(t *testing.T) {
 			t.Errorf("%s: %q is %v, %v; want %v", tc.name, tc.text, ids, err, tc.want)
 		}
 		for _, id := range tc.special {
-			if !c.(*Tokenizer).IsSpecial(id) {
+			if !c.(*byteLevel).IsSpecial(id) {
 				t.Errorf("%s: %d is not special", tc.name, id)
 			}
 		}
@@ -125,7 +125,7 @@ func TestOpenFolderPublished(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := c.(*Tokenizer)
+		got := c.(*byteLevel)
 		if !slices.Equal(got.before.tokens, want.before.tokens) || !slices.Equal(got.after.tokens, want.after.tokens) {
 			t.Errorf("%s: other added tokens than those of tokenizer.json", family.dir)
 		}

@@ -24,7 +24,7 @@ func FuzzEncode(f *testing.F) {
 		f.Add(text, []byte{1, 2, 3, 4})
 		f.Add(text, []byte{6, 200})
 	}
-	toks := map[string]*Tokenizer{}
+	toks := map[string]*byteLevel{}
 	for _, o := range own {
 		toks[o.name] = openOwn(f, o.name)
 	}
@@ -93,7 +93,7 @@ func FuzzParse(f *testing.F) {
 			token.(object)["id"] = 5 + i
 		}
 		small := []byte(strings.NewReplacer(ids...).Replace(string(encodeJSON(f, j))))
-		if _, err := Parse(bytes.NewReader(small)); err != nil {
+		if _, err := parseByteLevel(bytes.NewReader(small)); err != nil {
 			f.Fatalf("%s made small: %v", o.name, err)
 		}
 		f.Add(small)
@@ -102,7 +102,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("{}"))
 	f.Add(gzipped(f, []byte(`{"model":{"type":"BPE"}}`)))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		tok, err := Parse(bytes.NewReader(data))
+		tok, err := parseByteLevel(bytes.NewReader(data))
 		if err != nil {
 			if !strings.HasPrefix(err.Error(), "tokenizer: ") {
 				t.Fatalf("%q does not name the package", err)
@@ -130,7 +130,7 @@ func FuzzParse(f *testing.F) {
 }
 
 func TestParseNil(t *testing.T) {
-	if _, err := Parse(nil); err == nil {
+	if _, err := parseByteLevel(nil); err == nil {
 		t.Error("a nil reader was accepted")
 	}
 }

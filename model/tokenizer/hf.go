@@ -273,6 +273,15 @@ func (h *library) decode(ids []int32, skipSpecial bool) (string, error) {
 	return text, nil
 }
 
+// Decode returns the text of ids, including special tokens. If the library fails, it is empty.
+func (h *library) Decode(ids []int32) string {
+	text, err := h.decode(ids, false)
+	if err != nil {
+		return ""
+	}
+	return text
+}
+
 // Token returns the text of one token on its own.
 func (h *library) Token(id int32) (string, bool) {
 	text, err := h.decode([]int32{id}, false)
@@ -326,6 +335,6 @@ func (h *library) Close() error {
 }
 
 // openOther opens a tokenizer.json that Open does not support.
-func openOther(path string, decoder []addedToken, _ error) (Coder, error) {
+func openOther(path string, decoder []addedToken, _ error) (Tokenizer, error) {
 	return openLibrary(path, decoder)
 }

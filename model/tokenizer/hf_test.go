@@ -30,7 +30,7 @@ func openHF(t *testing.T, path string) *library {
 
 // Ids and texts agree with Hugging Face's library, on text made of difficult pieces.
 func TestHFAgrees(t *testing.T) {
-	agree := func(t *testing.T, name, path string, texts int, ours ...*Tokenizer) {
+	agree := func(t *testing.T, name, path string, texts int, ours ...*byteLevel) {
 		theirs := openHF(t, path)
 		rng := rand.New(rand.NewPCG(1, 2))
 		for n := range texts {
@@ -89,7 +89,7 @@ func oldUnicode(r rune) rune {
 
 // randomText mixes scripts, new Unicode characters, emoji, white space, digits, control characters,
 // contractions and added tokens.
-func randomText(rng *rand.Rand, tok *Tokenizer) string {
+func randomText(rng *rand.Rand, tok *byteLevel) string {
 	var b strings.Builder
 	for range 1 + rng.IntN(14) {
 		switch k := rng.IntN(20); {
@@ -113,7 +113,7 @@ func randomText(rng *rand.Rand, tok *Tokenizer) string {
 }
 
 // addedTokens returns the contents of the added tokens, in order.
-func (t *Tokenizer) addedTokens() (list []string) {
+func (t *byteLevel) addedTokens() (list []string) {
 	for content := range t.added {
 		list = append(list, content)
 	}
@@ -224,7 +224,7 @@ func TestHFOtherKind(t *testing.T) {
 	if err := os.WriteFile(path, []byte(words), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(path); err == nil || !strings.Contains(err.Error(), "hftokenizers") {
+	if _, err := openByteLevel(path); err == nil || !strings.Contains(err.Error(), "hftokenizers") {
 		t.Errorf("Open: %v, want an error that names the build tag", err)
 	}
 	h := openHF(t, path)

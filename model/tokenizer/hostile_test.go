@@ -56,8 +56,8 @@ func refused(t *testing.T, what string, data []byte, words ...string) {
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, parseErr := Parse(bytes.NewReader(data))
-	_, openErr := Open(path)
+	_, parseErr := parseByteLevel(bytes.NewReader(data))
+	_, openErr := openByteLevel(path)
 	for prefix, err := range map[string]error{"tokenizer: ": parseErr, "tokenizer: " + path + ": ": openErr} {
 		if err == nil {
 			t.Errorf("%s: no error, want one with %q", what, words)
@@ -147,7 +147,7 @@ func TestUnsupported(t *testing.T) {
 		what := fmt.Sprintf("%s = %v", tc.key, tc.value)
 		refused(t, what, data, tc.says, "supported is byte-level BPE", "hftokenizers")
 		var unsupported *UnsupportedError
-		if _, err := Parse(bytes.NewReader(data)); !errors.As(err, &unsupported) {
+		if _, err := parseByteLevel(bytes.NewReader(data)); !errors.As(err, &unsupported) {
 			t.Errorf("%s: %v is no UnsupportedError", what, err)
 		}
 	}
@@ -161,7 +161,7 @@ func TestUnsupported(t *testing.T) {
 		"an added token of more than 1 KB, or 4 MB of them, is not supported")
 	j = base(t, "gpt2")
 	j["model"].(object)["unk_token"] = "<bos>"
-	if _, err := Parse(bytes.NewReader(encodeJSON(t, j))); err != nil {
+	if _, err := parseByteLevel(bytes.NewReader(encodeJSON(t, j))); err != nil {
 		t.Errorf("an unk_token that is never needed: %v", err)
 	}
 }
@@ -301,13 +301,13 @@ func TestWrongTypes(t *testing.T) {
 // Truncation and padding do not change ids.
 func TestTruncationAndPaddingAreIgnored(t *testing.T) {
 	j := base(t, "gpt2")
-	plain, err := Parse(bytes.NewReader(encodeJSON(t, j)))
+	plain, err := parseByteLevel(bytes.NewReader(encodeJSON(t, j)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	j["truncation"] = object{"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
 	j["padding"] = object{"strategy": object{"Fixed": 500}, "direction": "Right", "pad_id": 0, "pad_token": "!"}
-	tok, err := Parse(bytes.NewReader(encodeJSON(t, j)))
+	tok, err := parseByteLevel(bytes.NewReader(encodeJSON(t, j)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -336,7 +336,7 @@ func TestRepetitionsTakeLittleMemory(t *testing.T) {
 		data = strings.Replace(data, `"HERE"`, tc.open+strings.Repeat(tc.unit+",", n)+tc.unit+tc.close, 1)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, err := Parse(strings.NewReader(data))
+		_, err := parseByteLevel(strings.NewReader(data))
 		runtime.ReadMemStats(&after)
 		if err == nil || len(err.Error()) > 500 {
 			t.Errorf("%s: %.500v, want a short error", name, err)
@@ -361,27 +361,27 @@ func TestTruncated(t *testing.T) {
 		}
 		data = bytes.TrimSpace(data)
 		for n := 0; n < len(data); n += 1 + n/500 { // closely where the small things are
-			if _, err := Parse(bytes.NewReader(data[:n])); err == nil || !strings.HasPrefix(err.Error(),
+			if _, err := parseByteLevel(bytes.NewReader(data[:n])); err == nil || !strings.HasPrefix(err.Error(),
 				"tokenizer: not a tokenizer.json: ") {
 				t.Fatalf("%s: %d of %d bytes: %v", name, n, len(data), err)
 			}
 		}
 		for n := range 300 {
-			if _, err := Parse(bytes.NewReader(data[:len(data)-n-1])); err == nil || !strings.Contains(err.Error(),
+			if _, err := parseByteLevel(bytes.NewReader(data[:len(data)-n-1])); err == nil || !strings.Contains(err.Error(),
 				"not a tokenizer.json: ") {
 				t.Fatalf("%s: all but %d bytes: %v", name, n+1, err)
 			}
 		}
-		if _, err := Parse(bytes.NewReader(append(data, '}'))); err == nil || !strings.Contains(err.Error(),
+		if _, err := parseByteLevel(bytes.NewReader(append(data, '}'))); err == nil || !strings.Contains(err.Error(),
 			"expected the end") {
 			t.Errorf("%s: trailing data: %v", name, err)
 		}
 		zipped := gzipped(t, data)
-		if _, err := Parse(bytes.NewReader(zipped)); err != nil {
+		if _, err := parseByteLevel(bytes.NewReader(zipped)); err != nil {
 			t.Errorf("%s: gzipped: %v", name, err)
 		}
 		for n := 2; n < len(zipped); n += 97 {
-			if _, err := Parse(bytes.NewReader(zipped[:n])); err == nil || !errors.Is(err, io.ErrUnexpectedEOF) {
+			if _, err := parseByteLevel(bytes.NewReader(zipped[:n])); err == nil || !errors.Is(err, io.ErrUnexpectedEOF) {
 				t.Fatalf("%s: %d of %d gzipped bytes: %v", name, n, len(zipped), err)
 			}
 		}
@@ -432,11 +432,11 @@ func TestNoTokenizer(t *testing.T) {
 	} {
 		refused(t, tc.name, []byte(tc.data), tc.says)
 	}
-	if _, err := Open(filepath.Join(t.TempDir(), "absent.json")); !errors.Is(err, fs.ErrNotExist) ||
+	if _, err := openByteLevel(filepath.Join(t.TempDir(), "absent.json")); !errors.Is(err, fs.ErrNotExist) ||
 		!strings.HasPrefix(err.Error(), "tokenizer: open ") {
 		t.Errorf("an absent file: %v", err)
 	}
-	if _, err := Open(t.TempDir()); err == nil {
+	if _, err := openByteLevel(t.TempDir()); err == nil {
 		t.Error("a folder was opened")
 	}
 }
@@ -481,7 +481,7 @@ func TestDuplicateMerges(t *testing.T) {
 		model := j["model"].(object)
 		model["vocab"].(object)["QZ"], model["vocab"].(object)["ZX"] = 800, 801
 		model["merges"] = tc.merges
-		tok, err := Parse(bytes.NewReader(encodeJSON(t, j)))
+		tok, err := parseByteLevel(bytes.NewReader(encodeJSON(t, j)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -531,7 +531,7 @@ func TestHostileVocab(t *testing.T) {
 			t.Fatalf("%d tokens, number 702 is %q", len(v.Tokens), v.Tokens[702])
 		}
 		tc.spoil(&v)
-		tok, err := FromVocab(v)
+		tok, err := fromVocab(v)
 		if err == nil {
 			t.Errorf("%s: no error, %d tokens", tc.name, tok.Size())
 			continue

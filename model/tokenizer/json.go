@@ -57,10 +57,10 @@ const maxFile = 128 << 20
 // tokens. Published files have 2 to 12 KB. A byte of JSON can take a hundred bytes of memory there.
 const maxSettings = 1 << 20
 
-// Open reads a tokenizer.json, gzipped or not. It reads no other file: see [OpenFolder].
-func Open(path string) (*Tokenizer, error) { return openFile(path, nil) }
+// openByteLevel reads a tokenizer.json that this package supports.
+func openByteLevel(path string) (*byteLevel, error) { return openFile(path, nil) }
 
-func openFile(path string, decoder []addedToken) (*Tokenizer, error) {
+func openFile(path string, decoder []addedToken) (*byteLevel, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: %w", err)
@@ -77,8 +77,16 @@ func openFile(path string, decoder []addedToken) (*Tokenizer, error) {
 	return t, nil
 }
 
-// Parse reads the content of a tokenizer.json, gzipped or not.
-func Parse(r io.Reader) (*Tokenizer, error) {
+// Parse reads the content of a tokenizer.json that this package supports, gzipped or not.
+func Parse(r io.Reader) (Tokenizer, error) {
+	t, err := parseByteLevel(r)
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+func parseByteLevel(r io.Reader) (*byteLevel, error) {
 	if r == nil {
 		return nil, errors.New("tokenizer: the reader is nil")
 	}
@@ -138,7 +146,7 @@ func readAll(r io.Reader, limit int64) ([]byte, error) {
 
 // parse returns the tokenizer of a tokenizer.json with the tokens of an added_tokens_decoder. Its
 // errors do not have the prefix of the package.
-func parse(data []byte, decoder []addedToken) (*Tokenizer, error) {
+func parse(data []byte, decoder []addedToken) (*byteLevel, error) {
 	if !utf8.Valid(data) {
 		return nil, errors.New("not a tokenizer.json: it is not valid UTF-8")
 	}

@@ -19,9 +19,9 @@ var own = []struct{ name, pre string }{
 
 func ownPath(name string) string { return filepath.Join("testdata", name+".json") }
 
-func openOwn(t testing.TB, name string) *Tokenizer {
+func openOwn(t testing.TB, name string) *byteLevel {
 	t.Helper()
-	tok, err := Open(ownPath(name))
+	tok, err := openByteLevel(ownPath(name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,19 +63,19 @@ func TestOwnVectors(t *testing.T) {
 		t.Run(o.name, func(t *testing.T) {
 			v := readOwnVectors(t, o.name)
 			fromJSON := openOwn(t, o.name)
-			fromVocab := fromJSON
+			vocabTok := fromJSON
 			if o.pre != "" {
 				vocab := vocabOf(t, ownPath(o.name), o.pre)
 				if o.pre == "llama-bpe" {
 					vocab.BOS, vocab.AddBOS = slices.Index(vocab.Tokens, "<bos>"), true
 				}
 				var err error
-				if fromVocab, err = FromVocab(vocab); err != nil {
+				if vocabTok, err = fromVocab(vocab); err != nil {
 					t.Fatal(err)
 				}
 			}
 			for _, c := range v.Cases {
-				compare(t, fromJSON, fromVocab, c.Text, nil, c.IDs)
+				compare(t, fromJSON, vocabTok, c.Text, nil, c.IDs)
 				want := c.Text
 				if c.Decoded != nil {
 					want = *c.Decoded
@@ -85,7 +85,7 @@ func TestOwnVectors(t *testing.T) {
 				}
 			}
 			for _, c := range v.IDs {
-				for _, tok := range []*Tokenizer{fromJSON, fromVocab} {
+				for _, tok := range []*byteLevel{fromJSON, vocabTok} {
 					if got := tok.Decode(c.IDs); got != c.All {
 						t.Errorf("Decode(%v) = %+q, want %+q", c.IDs, got, c.All)
 					}

@@ -95,7 +95,7 @@ func cutSlowly(tokens []added, text string, inside []bool) (pieces []piece) {
 
 // encodeSlowly is the definition of Encode with spans and NoSpecial: a tokenizer without added
 // tokens encodes the text between them.
-func encodeSlowly(t testing.TB, tok *Tokenizer, text string, spans []Span) (ids []int32) {
+func encodeSlowly(t testing.TB, tok *byteLevel, text string, spans []Span) (ids []int32) {
 	t.Helper()
 	bare := *tok
 	bare.before, bare.after, bare.nfc = &matcher{}, &matcher{}, false
@@ -318,7 +318,7 @@ func TestPlain(t *testing.T) {
 }
 
 // id0 returns the smallest id of an added token.
-func id0(tok *Tokenizer) int32 {
+func id0(tok *byteLevel) int32 {
 	low := int32(tok.Size())
 	for _, m := range []*matcher{tok.before, tok.after} {
 		for _, a := range m.tokens {

@@ -17,7 +17,7 @@ type Stream struct {
 }
 
 // Stream returns a decoder for a new text.
-func (t *Tokenizer) Stream() *Stream {
+func (t *byteLevel) Stream() *Stream {
 	return &Stream{adds: func(id int32, special bool) string {
 		token, ok := t.Token(id)
 		if !ok || !special && t.IsSpecial(id) {

@@ -30,7 +30,7 @@
 // settings of a training run, not part of the tokenizer.
 //
 // Other kinds of tokenizers (SentencePiece, WordPiece, Unigram) need the build tag hftokenizers,
-// which links Hugging Face's library. Then [OpenCoder] and [OpenFolder] use that library for every
+// which links Hugging Face's library. Then [Open] and [OpenFolder] use that library for every
 // file that Open does not support:
 //
 //	CGO_LDFLAGS=$(sh model/tokenizer/hftokenizers.sh) go build -tags hftokenizers ./...
@@ -43,8 +43,8 @@ import (
 	"unicode/utf8"
 )
 
-// Tokenizer is a byte-level BPE tokenizer. It is immutable and safe for concurrent use.
-type Tokenizer struct {
+// byteLevel is a byte-level BPE tokenizer. It is immutable and safe for concurrent use.
+type byteLevel struct {
 	tokens  []string // bytes of each token by id
 	known   []bool   // the id has a token
 	special []bool
@@ -86,13 +86,13 @@ func (e *UnsupportedError) Error() string {
 // Encode returns the ids of a text. Its time is proportional to the length of the text, at most
 // some microseconds per byte. Only a tokenizer.json with an unknown pattern may take longer; then
 // Encode fails after about ten seconds.
-func (t *Tokenizer) Encode(text string, opts *EncodeOptions) ([]int32, error) {
+func (t *byteLevel) Encode(text string, opts *EncodeOptions) ([]int32, error) {
 	return t.EncodeContext(context.Background(), text, opts)
 }
 
 // EncodeContext is like Encode, but returns ctx.Err() as soon as ctx ends. A goroutine does the
 // work; it notices the end of ctx within a thousand words, or at the next match of a pattern.
-func (t *Tokenizer) EncodeContext(ctx context.Context, text string, opts *EncodeOptions) ([]int32, error) {
+func (t *byteLevel) EncodeContext(ctx context.Context, text string, opts *EncodeOptions) ([]int32, error) {
 	return within(ctx, func() ([]int32, error) { return t.encode(ctx, text, opts) })
 }
 
@@ -121,7 +121,7 @@ func within(ctx context.Context, f func() ([]int32, error)) ([]int32, error) {
 	}
 }
 
-func (t *Tokenizer) encode(ctx context.Context, text string, opts *EncodeOptions) ([]int32, error) {
+func (t *byteLevel) encode(ctx context.Context, text string, opts *EncodeOptions) ([]int32, error) {
 	if len(text) > maxText {
 		return nil, fmt.Errorf("tokenizer: the text has %d bytes, at most %d can be encoded at once", len(text),
 			maxText)
@@ -193,12 +193,12 @@ const maxText = 1 << 29
 
 // Decode returns the text of ids, including special tokens. Invalid UTF-8 becomes U+FFFD. Ids
 // without a token are skipped.
-func (t *Tokenizer) Decode(ids []int32) string { return t.text(ids, true) }
+func (t *byteLevel) Decode(ids []int32) string { return t.text(ids, true) }
 
 // Text returns the text of ids without special tokens.
-func (t *Tokenizer) Text(ids []int32) string { return t.text(ids, false) }
+func (t *byteLevel) Text(ids []int32) string { return t.text(ids, false) }
 
-func (t *Tokenizer) text(ids []int32, special bool) string {
+func (t *byteLevel) text(ids []int32, special bool) string {
 	s := t.Stream()
 	s.Special = special
 	var b strings.Builder
@@ -210,7 +210,7 @@ func (t *Tokenizer) text(ids []int32, special bool) string {
 }
 
 // Token returns the bytes of a token, which may not be valid UTF-8 on their own.
-func (t *Tokenizer) Token(id int32) (string, bool) {
+func (t *byteLevel) Token(id int32) (string, bool) {
 	if id < 0 || int(id) >= len(t.tokens) || !t.known[id] {
 		return "", false
 	}
@@ -219,7 +219,7 @@ func (t *Tokenizer) Token(id int32) (string, bool) {
 
 // ID returns the id of a token as the vocabulary writes it: "<|im_end|>", or "Ġgravity" for "
 // gravity".
-func (t *Tokenizer) ID(token string) (int32, bool) {
+func (t *byteLevel) ID(token string) (int32, bool) {
 	if id, ok := t.added[token]; ok {
 		return id, true
 	}
@@ -232,12 +232,12 @@ func (t *Tokenizer) ID(token string) (int32, bool) {
 }
 
 // IsSpecial reports whether id is a special token, which is not part of the text.
-func (t *Tokenizer) IsSpecial(id int32) bool {
+func (t *byteLevel) IsSpecial(id int32) bool {
 	return id >= 0 && int(id) < len(t.special) && t.special[id]
 }
 
 // String returns a short description for people.
-func (t *Tokenizer) String() string { return fmt.Sprintf("byte-level BPE, %d tokens", t.Size()) }
+func (t *byteLevel) String() string { return fmt.Sprintf("byte-level BPE, %d tokens", t.Size()) }
 
 // Size returns the largest id plus one.
-func (t *Tokenizer) Size() int { return len(t.tokens) }
+func (t *byteLevel) Size() int { return len(t.tokens) }

@@ -53,7 +53,7 @@ func TestTokens(t *testing.T) {
 func TestVocabAround(t *testing.T) {
 	v := vocabOf(t, ownPath("gpt2"), "default")
 	v.BOS, v.AddBOS, v.EOS, v.AddEOS = -1, true, slices.Index(v.Tokens, "<eos>"), true
-	tok, err := FromVocab(v)
+	tok, err := fromVocab(v)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestVocabAround(t *testing.T) {
 func TestNormalizerSequence(t *testing.T) {
 	j := base(t, "gpt2")
 	j["normalizer"] = object{"type": "Sequence", "normalizers": []any{object{"type": "NFC"}}}
-	tok, err := Parse(bytes.NewReader(encodeJSON(t, j)))
+	tok, err := parseByteLevel(bytes.NewReader(encodeJSON(t, j)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestNormalizerSequence(t *testing.T) {
 func TestByteLevelCutsByDefault(t *testing.T) {
 	j := base(t, "gpt2")
 	delete(j["pre_tokenizer"].(object), "use_regex")
-	tok, err := Parse(bytes.NewReader(encodeJSON(t, j)))
+	tok, err := parseByteLevel(bytes.NewReader(encodeJSON(t, j)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestByteLevelCutsByDefault(t *testing.T) {
 func TestGaps(t *testing.T) {
 	j := base(t, "gpt2")
 	j["model"].(object)["vocab"].(object)["QQ"] = 5000
-	tok, err := Parse(bytes.NewReader(encodeJSON(t, j)))
+	tok, err := parseByteLevel(bytes.NewReader(encodeJSON(t, j)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,13 +115,13 @@ func TestGaps(t *testing.T) {
 	}
 }
 
-// OpenCoder returns a *Tokenizer if it can read the file, else the reason.
-func TestOpenCoder(t *testing.T) {
-	c, err := OpenCoder(ownPath("gpt2"))
-	if _, ok := c.(*Tokenizer); !ok || err != nil {
+// Open returns a *Tokenizer if it can read the file, else the reason.
+func TestOpen(t *testing.T) {
+	c, err := Open(ownPath("gpt2"))
+	if _, ok := c.(*byteLevel); !ok || err != nil {
 		t.Errorf("%T, %v", c, err)
 	}
-	if _, err := OpenCoder(t.TempDir() + "/absent.json"); err == nil || errors.As(err, new(*UnsupportedError)) {
+	if _, err := Open(t.TempDir() + "/absent.json"); err == nil || errors.As(err, new(*UnsupportedError)) {
 		t.Errorf("an absent file: %v", err)
 	}
 }

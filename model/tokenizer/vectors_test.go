@@ -32,23 +32,23 @@ func publishedPath(t testing.TB, dir string) string {
 
 // openPublished opens a published tokenizer twice: from its tokenizer.json, and from the equivalent
 // GGUF metadata.
-func openPublished(t testing.TB, dir string) (fromJSON, fromVocab *Tokenizer) {
+func openPublished(t testing.TB, dir string) (fromJSON, vocabTok *byteLevel) {
 	t.Helper()
 	path := publishedPath(t, dir)
 	if two, ok := opened.Load(dir); ok {
-		return two.([2]*Tokenizer)[0], two.([2]*Tokenizer)[1]
+		return two.([2]*byteLevel)[0], two.([2]*byteLevel)[1]
 	}
-	fromJSON, err := Open(path)
+	fromJSON, err := openByteLevel(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	fromVocab, err = FromVocab(vocabOf(t, path, map[string]string{"llama-3": "llama-bpe", "qwen2.5": "qwen2",
+	vocabTok, err = fromVocab(vocabOf(t, path, map[string]string{"llama-3": "llama-bpe", "qwen2.5": "qwen2",
 		"qwen3": "qwen2", "smollm2": "smollm"}[dir]))
 	if err != nil {
 		t.Fatal(err)
 	}
-	opened.Store(dir, [2]*Tokenizer{fromJSON, fromVocab})
-	return fromJSON, fromVocab
+	opened.Store(dir, [2]*byteLevel{fromJSON, vocabTok})
+	return fromJSON, vocabTok
 }
 
 // vocabOf converts a tokenizer.json to GGUF metadata, as converters do.
@@ -108,9 +108,9 @@ func vocabOf(t testing.TB, path, pre string) Vocab {
 }
 
 // compare checks the ids of a text from both sources.
-func compare(t *testing.T, a, b *Tokenizer, text string, opts *EncodeOptions, want []int32) {
+func compare(t *testing.T, a, b *byteLevel, text string, opts *EncodeOptions, want []int32) {
 	t.Helper()
-	for source, tok := range map[string]*Tokenizer{"tokenizer.json": a, "GGUF": b} {
+	for source, tok := range map[string]*byteLevel{"tokenizer.json": a, "GGUF": b} {
 		got, err := tok.Encode(text, opts)
 		if err != nil {
 			t.Errorf("%s: %v", source, err)
@@ -305,7 +305,7 @@ func BenchmarkOpen(b *testing.B) {
 		path := filepath.Join(testenv.Shared(b, "tokenizers/"+f.dir), "tokenizer.json.gz")
 		b.Run(f.dir, func(b *testing.B) {
 			for b.Loop() {
-				if _, err := Open(path); err != nil {
+				if _, err := openByteLevel(path); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -38,7 +38,15 @@ var preTokenizers = map[string]struct {
 }
 
 // FromVocab returns the tokenizer of a GGUF file.
-func FromVocab(v Vocab) (*Tokenizer, error) {
+func FromVocab(v Vocab) (Tokenizer, error) {
+	t, err := fromVocab(v)
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+func fromVocab(v Vocab) (*byteLevel, error) {
 	if v.Model != "gpt2" {
 		kind := map[string]string{"llama": " (SentencePiece)", "bert": " (WordPiece)", "t5": " (Unigram)"}[v.Model]
 		return nil, fmt.Errorf("tokenizer: %w", &UnsupportedError{fmt.Sprintf("the GGUF tokenizer %q%s", v.Model,
