@@ -76,18 +76,17 @@ func (i Info) Held(t dtype.Type) dtype.Type {
 	return dtype.BF16
 }
 
-// A matrix compresses if its rows have a multiple of CompressedColumns elements, and at most
-// MaxCompressedColumns.
+// A matrix compresses if its rows have a multiple of 32 elements, and at most 16384.
 const (
-	CompressedColumns    = 32
-	MaxCompressedColumns = 16384
+	compressedColumns    = 32
+	maxCompressedColumns = 16384
 )
 
 // Compresses reports whether the device stores weights of this type and shape in three quarters of
 // the bytes. A few rare weights turn out not to be compressible.
 func (i Info) Compresses(t dtype.Type, shape []int) bool {
 	return slices.Contains(i.Compressed, t) && len(shape) == 2 && shape[0] > 0 &&
-		shape[1] > 0 && shape[1]%CompressedColumns == 0 && shape[1] <= MaxCompressedColumns
+		shape[1] > 0 && shape[1]%compressedColumns == 0 && shape[1] <= maxCompressedColumns
 }
 
 // WeightBytes returns the bytes that a product reads of a weight, without the few values that do
@@ -176,10 +175,10 @@ type Segment struct {
 // maxPosition bounds rows and positions of a segment, so that their sums cannot overflow.
 const maxPosition = 1 << 30
 
-// Rows returns the number of rows of the run: the sum over its segments or, if it has none, the
+// rows returns the number of rows of the run: the sum over its segments or, if it has none, the
 // rows of its program's first Out argument, whose shape is then fixed. A vector is one row there,
 // as in [View.Matrix].
-func (r *Run) Rows() int {
+func (r *Run) rows() int {
 	if len(r.Segments) > 0 {
 		return r.segmentRows()
 	}

@@ -47,8 +47,8 @@ func TestRunCheck(t *testing.T) {
 		}
 	}
 	r := good()
-	if err := r.Check(); err != nil || r.Rows() != 5 {
-		t.Fatalf("a good run of %d rows: %v", r.Rows(), err)
+	if err := r.Check(); err != nil || r.rows() != 5 {
+		t.Fatalf("a good run of %d rows: %v", r.rows(), err)
 	}
 	for want, spoil := range map[string]func(*Run){
 		": no executable":                                       func(r *Run) { r.Exec = nil },

@@ -86,11 +86,11 @@ func TestRunRows(t *testing.T) {
 		p.Out("y", dtype.F32, tc.shape...)
 		p.Out("z", dtype.F32, 9, 8)
 		r := Run{Exec: loaded{p}, Segments: tc.segments}
-		if got := r.Rows(); got != tc.want {
+		if got := r.rows(); got != tc.want {
 			t.Errorf("an output %v with segments %v: %d rows, want %d", tc.shape, tc.segments, got, tc.want)
 		}
 	}
-	if got := (&Run{}).Rows(); got != 0 {
+	if got := (&Run{}).rows(); got != 0 {
 		t.Errorf("a run without an executable has %d rows", got)
 	}
 }

@@ -11,22 +11,21 @@ import (
 type KernelInfo struct {
 	Name      string
 	NumArgs   int
-	Args      []ArgInfo // of an xclbin kernel; an ELF has only their number
-	Instances []string  // of a full ELF; ELFKernel takes "Name:Instance"
+	Instances []string // of a full ELF; ELFKernel takes "Name:Instance"
+
+	args []argument // of an xclbin kernel; an ELF has only their number
 }
 
-// ArgInfo describes an argument of an xclbin kernel.
-type ArgInfo struct {
-	Name   string
-	Type   string // in the kernel's C declaration, e.g. "uint64_t" or "char *"
-	Offset int    // in the command, in bytes
-	Size   int    // in the command, in bytes
+// argument is an argument of an xclbin kernel.
+type argument struct {
+	name   string
+	offset int // in the command, in bytes
+	size   int // in the command, in bytes
 }
 
 // Xclbin is an array configuration in Xilinx's container format.
 type Xclbin struct {
 	object  *object
-	uuid    string
 	kernels []KernelInfo
 }
 
@@ -59,13 +58,10 @@ func newXclbin(data []byte, name string) (*Xclbin, error) {
 	}
 	x := &Xclbin{object: newObject("xclbin", ptr, nativeXclbinFree)}
 	d := describe(text)
-	x.uuid, x.kernels = d.uuid, d.kernels
+	x.kernels = d.kernels
 	runtime.AddCleanup(x, (*object).close, x.object)
 	return x, nil
 }
-
-// UUID returns the UUID of the build, as 32 hex digits.
-func (x *Xclbin) UUID() string { return x.uuid }
 
 // Kernels returns the kernels of the xclbin. The caller must not modify them.
 func (x *Xclbin) Kernels() []KernelInfo { return x.kernels }
@@ -79,12 +75,9 @@ func (x *Xclbin) Close() error {
 // ELF is a program for the array's controllers. A full ELF has the array configuration and the
 // instructions of every instance. Otherwise it has only instructions, for [HWContext.ModuleKernel].
 type ELF struct {
-	object   *object
-	full     bool
-	uuid     string
-	platform int
-	columns  int
-	kernels  []KernelInfo
+	object  *object
+	full    bool
+	kernels []KernelInfo
 }
 
 // LoadELF reads an ELF from a file. It returns [ErrDamaged] if the file is not a complete ELF.
@@ -116,22 +109,13 @@ func newELF(data []byte, name string) (*ELF, error) {
 	}
 	e := &ELF{object: newObject("ELF", ptr, nativeELFFree)}
 	d := describe(text)
-	e.full, e.platform, e.columns, e.uuid, e.kernels = d.full, d.platform, d.columns, d.uuid, d.kernels
+	e.full, e.kernels = d.full, d.kernels
 	runtime.AddCleanup(e, (*object).close, e.object)
 	return e, nil
 }
 
 // Full reports whether the ELF includes the array configuration, so that NewELFContext accepts it.
 func (e *ELF) Full() bool { return e.full }
-
-// UUID returns the UUID of a full ELF's configuration, as 32 hex digits.
-func (e *ELF) UUID() string { return e.uuid }
-
-// Platform returns the OS/ABI byte of a full ELF, which identifies the array: 69 is XDNA 2 (aie2p).
-func (e *ELF) Platform() int { return e.platform }
-
-// Columns returns the number of array columns that a full ELF uses.
-func (e *ELF) Columns() int { return e.columns }
 
 // Kernels returns the kernels of a full ELF with their instances. The caller must not modify them.
 func (e *ELF) Kernels() []KernelInfo { return e.kernels }
@@ -144,10 +128,8 @@ func (e *ELF) Close() error {
 
 // description is a parsed description of a binary, see shim.h.
 type description struct {
-	uuid              string
-	full              bool
-	platform, columns int
-	kernels           []KernelInfo
+	full    bool
+	kernels []KernelInfo
 }
 
 func describe(text string) (d description) {
@@ -159,15 +141,12 @@ func describe(text string) (d description) {
 		}
 		last := len(d.kernels) - 1
 		switch {
-		case f[0] == "uuid" && len(f) == 2:
-			d.uuid = f[1]
-		case f[0] == "elf" && len(f) == 4:
-			d.full, d.platform, d.columns = f[1] == "1", number(2), number(3)
+		case f[0] == "elf" && len(f) == 2:
+			d.full = f[1] == "1"
 		case f[0] == "kernel" && len(f) == 3:
 			d.kernels = append(d.kernels, KernelInfo{Name: f[1], NumArgs: number(2)})
 		case f[0] == "arg" && len(f) == 6 && last >= 0:
-			d.kernels[last].Args = append(d.kernels[last].Args,
-				ArgInfo{Name: f[2], Type: f[3], Offset: number(4), Size: number(5)})
+			d.kernels[last].args = append(d.kernels[last].args, argument{f[2], number(4), number(5)})
 		case f[0] == "instance" && len(f) == 2 && last >= 0:
 			d.kernels[last].Instances = append(d.kernels[last].Instances, f[1])
 		}

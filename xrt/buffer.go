@@ -120,9 +120,6 @@ func (b *Buffer) Close() error {
 // Size returns the size in bytes.
 func (b *Buffer) Size() int { return len(b.bytes) }
 
-// Address returns the buffer's device address.
-func (b *Buffer) Address() uint64 { return b.address }
-
 // Bytes returns the host's view of the buffer. The slice is valid until Close; accessing it
 // afterwards faults. ReadAt and WriteAt return an error instead.
 func (b *Buffer) Bytes() ([]byte, error) {

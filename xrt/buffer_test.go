@@ -88,9 +88,9 @@ func TestSub(t *testing.T) {
 		sub := must[*xrt.Buffer](t)(big.Sub(2*4*words, 4*words))
 		subsub := must[*xrt.Buffer](t)(sub.Sub(4*words/2, 8))
 		closing(t, big, subsub, sub)
-		if sub.Size() != 4*words || sub.Address() != big.Address()+2*4*words ||
-			subsub.Address() != sub.Address()+4*words/2 {
-			t.Errorf("size %d, address %#x, parent %#x", sub.Size(), sub.Address(), big.Address())
+		if sub.Size() != 4*words || xrt.AddressOf(sub) != xrt.AddressOf(big)+2*4*words ||
+			xrt.AddressOf(subsub) != xrt.AddressOf(sub)+4*words/2 {
+			t.Errorf("size %d, address %#x, parent %#x", sub.Size(), xrt.AddressOf(sub), xrt.AddressOf(big))
 		}
 		x.fill(sub, func(i int) uint32 { return uint32(5 * i) })
 		if mem := must[[]byte](t)(big.Bytes()); mem[2*4*words+4] != 5 || mem[2*4*words-4] != 0 {
@@ -236,8 +236,8 @@ func TestSharedVirtualAddresses(t *testing.T) {
 	part := must[*xrt.Buffer](t)(b.Sub(4096, 4096))
 	closing(t, part, b, dev)
 	for _, b := range []*xrt.Buffer{b, part} {
-		if mem := must[[]byte](t)(b.Bytes()); b.Address() != uint64(uintptr(unsafe.Pointer(&mem[0]))) {
-			t.Errorf("device address %#x, host address %p", b.Address(), &mem[0])
+		if mem := must[[]byte](t)(b.Bytes()); xrt.AddressOf(b) != uint64(uintptr(unsafe.Pointer(&mem[0]))) {
+			t.Errorf("device address %#x, host address %p", xrt.AddressOf(b), &mem[0])
 		}
 	}
 }

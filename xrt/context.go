@@ -172,9 +172,6 @@ func (c *HWContext) info(name string) KernelInfo {
 	return KernelInfo{Name: name}
 }
 
-// Info returns the binary's description of the kernel.
-func (k *Kernel) Info() KernelInfo { return k.info }
-
 // Group returns the memory group of an xclbin kernel's argument, for AllocCacheable.
 func (k *Kernel) Group(arg int) (int, error) {
 	group := 0
@@ -208,8 +205,8 @@ func (k *Kernel) Close() error {
 // of instruction addresses instead.
 func (k *Kernel) commandBytes() int {
 	n := 52
-	for _, a := range k.info.Args {
-		n = max(n, a.Offset+a.Size)
+	for _, a := range k.info.args {
+		n = max(n, a.offset+a.size)
 	}
 	return n
 }

@@ -83,26 +83,19 @@ func (d *Device) Query(topic string) (string, error) {
 // Name returns the device name, e.g. "NPU Strix".
 func (d *Device) Name() (string, error) { return d.Query("name") }
 
-// BDF returns the device's PCI address.
-func (d *Device) BDF() (string, error) { return d.Query("bdf") }
-
-// AsyncError is an error that the array reported outside of any run, e.g. a core's invalid memory
-// access or an aborted DMA transfer.
-type AsyncError struct {
-	Code uint64 // XRT's packed code; 0 if there was no error
-	Time time.Time
-	Text string // XRT's message
-}
-
-// LastError returns the last asynchronous error of the array. Its Code is 0 if there was none since
-// the driver was loaded.
-func (d *Device) LastError() (AsyncError, error) {
+// LastError returns the last asynchronous error of the array, which no run reports: a core's invalid
+// memory access, for example, or an aborted DMA transfer. The text has XRT's code, the time and XRT's
+// message. It is empty if there was no error since the driver was loaded.
+func (d *Device) LastError() (string, error) {
 	const classAIE = 2 // XRT_ERROR_CLASS_AIE, the only class that the xdna driver reports
-	var last AsyncError
+	text := ""
 	err := d.object.do(func(ptr unsafe.Pointer) error {
-		code, us, text, f := nativeDeviceLastError(ptr, classAIE)
-		last = AsyncError{Code: code, Time: time.UnixMicro(int64(us)), Text: text}
+		code, us, message, f := nativeDeviceLastError(ptr, classAIE)
+		if code != 0 {
+			text = fmt.Sprintf("code %#x at %s: %s", code, time.UnixMicro(int64(us)).UTC().Format(time.RFC3339Nano),
+				message)
+		}
 		return fail(f, "last asynchronous error")
 	})
-	return last, err
+	return text, err
 }

@@ -26,7 +26,7 @@ func TestDeviceInfo(t *testing.T) {
 	if name := must[string](t)(same.Name()); name != "NPU Strix" {
 		t.Errorf("name %q", name)
 	}
-	if bdf := must[string](t)(dev.BDF()); bdf != "0000:c5:00.1" {
+	if bdf := must[string](t)(dev.Query("bdf")); bdf != "0000:c5:00.1" {
 		t.Errorf("BDF %q", bdf)
 	}
 	for what, has := range map[string]string{"platform": "", "host": "amdxdna", "aie": "", "pcie": "17f0"} {
@@ -123,7 +123,7 @@ func TestContextLimit(t *testing.T) {
 
 func TestMissingKernels(t *testing.T) {
 	eachFlow(t, func(t *testing.T, x *bench) {
-		full := len(x.kernel.Info().Args) == 0
+		full := !xrt.IsXclbin(x.kernel)
 		for _, name := range []string{"nope", "main:nope", "", ":", "main:", ":vadd", "main",
 			"MLIR_AIE\x00", strings.Repeat("x", 1<<16)} {
 			open := x.hw.Kernel
@@ -167,8 +167,8 @@ func TestRemovedDevice(t *testing.T) {
 
 func TestLastError(t *testing.T) {
 	x := xclbinBench(t)
-	if e := must[xrt.AsyncError](t)(x.dev.LastError()); e.Code != 0 {
-		t.Errorf("before any: %+v", e)
+	if text := must[string](t)(x.dev.LastError()); text != "" {
+		t.Errorf("before any: %q", text)
 	}
 	// Invalid memory access by an AIE core: error number 6, driver AIE 4, severity critical 3,
 	// module core 3, class AIE 2 (xrt_error_code.h).
@@ -179,9 +179,10 @@ func TestLastError(t *testing.T) {
 	if err := r.Wait(t.Context()); !errors.Is(err, xrt.ErrFailed) {
 		t.Errorf("%v, want ErrFailed", err)
 	}
-	e := must[xrt.AsyncError](t)(x.dev.LastError())
-	if e.Code != code || !strings.Contains(e.Text, "AIE_ACCESS") || time.Since(e.Time).Abs() > time.Minute {
-		t.Errorf("%+v, want code %d", e, int64(code))
+	text := must[string](t)(x.dev.LastError())
+	if !strings.Contains(text, fmt.Sprintf("%#x", int64(code))) || !strings.Contains(text, "AIE_ACCESS") ||
+		!strings.Contains(text, time.Now().UTC().Format("2006-01-02T15")) {
+		t.Errorf("%q, want code %#x and the time", text, int64(code))
 	}
 }
 

@@ -173,7 +173,7 @@ func triple(i int) uint32 { return uint32(3 * i) }
 
 // first returns the index of a kernel's first data argument.
 func (x *bench) first() int {
-	if len(x.kernel.Info().Args) > 0 {
+	if xrt.IsXclbin(x.kernel) {
 		return 3
 	}
 	return 0

@@ -85,8 +85,8 @@ func (r *Run) SetBuffer(arg int, b *Buffer) error {
 // SetScalar sets argument arg to v, in the size that the kernel declares for it.
 func (r *Run) SetScalar(arg int, v uint64) error {
 	size := 8
-	if info := r.core.kernel.info; arg >= 0 && arg < len(info.Args) {
-		size = info.Args[arg].Size
+	if info := r.core.kernel.info; arg >= 0 && arg < len(info.args) {
+		size = info.args[arg].size
 	}
 	if size < 1 || size > 8 || bits.Len64(v) > 8*size {
 		return errorf("argument %d: %d does not fit into %d bytes", arg, v, size)

@@ -106,13 +106,6 @@ func (l *Runlist) Add(r *Run) error {
 	})
 }
 
-// Len returns the number of runs in the list.
-func (l *Runlist) Len() int {
-	l.core.mu.Lock()
-	defer l.core.mu.Unlock()
-	return len(l.core.runs)
-}
-
 // Execute submits all runs in order and returns without waiting for them. The list may be executed
 // again when it is done. After a failure neither the list nor its runs can be started ([ErrSpent]):
 // call Reset and add new runs.

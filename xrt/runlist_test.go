@@ -37,8 +37,8 @@ func TestRunlist(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			eachFlow(t, func(t *testing.T, x *bench) {
 				list, _, last := x.chain(n)
-				if list.Len() != n {
-					t.Errorf("%d runs", list.Len())
+				if xrt.LenOf(list) != n {
+					t.Errorf("%d runs", xrt.LenOf(list))
 				}
 				for range 3 {
 					before := x.emu.Stats()
@@ -145,8 +145,8 @@ func TestRunlistErrors(t *testing.T) {
 			t.Errorf("%s: accepted", name)
 		}
 	}
-	if list.Len() != 3 {
-		t.Errorf("%d runs", list.Len())
+	if xrt.LenOf(list) != 3 {
+		t.Errorf("%d runs", xrt.LenOf(list))
 	}
 	ok(t, x.emu.Script("run 1 delay 150"))
 	ok(t, list.Execute())
@@ -168,8 +168,8 @@ func TestRunlistErrors(t *testing.T) {
 	}
 	ok(t, list.Wait(t.Context()))
 	ok(t, list.Reset())
-	if list.Len() != 0 {
-		t.Errorf("%d runs after Reset", list.Len())
+	if xrt.LenOf(list) != 0 {
+		t.Errorf("%d runs after Reset", xrt.LenOf(list))
 	}
 	ok(t, runs[0].Start()) // removed from the list
 	ok(t, runs[0].Wait(t.Context()))

@@ -125,18 +125,6 @@ std::string field(std::string s)
   return s;
 }
 
-std::string hex(const xrt::uuid &id)
-{
-  static const char digits[] = "0123456789abcdef";
-  std::string s;
-  for (int i = 0; i < 16; i++) {
-    unsigned char b = id.get()[i];
-    s += digits[b >> 4];
-    s += digits[b & 15];
-  }
-  return s;
-}
-
 std::map<std::string, uint32_t> quality(const char **names, const uint32_t *values, size_t n)
 {
   std::map<std::string, uint32_t> q;
@@ -228,7 +216,6 @@ nx_error *nx_xclbin_describe(nx_xclbin *x, char **out)
 {
   return guard([&] {
     std::ostringstream s;
-    s << "uuid\t" << hex(x->xclbin.get_uuid()) << '\n';
     for (const auto &k : x->xclbin.get_kernels()) {
       s << "kernel\t" << field(k.get_name()) << '\t' << k.get_num_args() << '\n';
       for (const auto &a : k.get_args())
@@ -251,11 +238,8 @@ nx_error *nx_elf_describe(nx_elf *e, char **out)
   return guard([&] {
     std::ostringstream s;
     bool full = e->elf.is_full_elf();
-    // Only a full ELF has a platform and a partition size.
-    s << "elf\t" << full << '\t' << (full ? static_cast<int>(e->elf.get_platform()) : 0) << '\t'
-      << (full ? e->elf.get_partition_size() : 0) << '\n';
+    s << "elf\t" << full << '\n';
     if (full) {
-      s << "uuid\t" << hex(e->elf.get_cfg_uuid()) << '\n';
       for (const auto &k : e->elf.get_kernels()) {
         s << "kernel\t" << field(k.get_name()) << '\t' << k.get_num_args() << '\n';
         for (const auto &i : k.get_instances())

@@ -40,11 +40,10 @@ nx_error *nx_device_last_error(nx_device *d, int error_class, uint64_t *code, ui
 void nx_device_free(nx_device *d);
 
 // Descriptions are lines of tab-separated fields; control characters in names are replaced by '?'.
-//   uuid <32 hex digits>
 //   kernel <name> <number of arguments>
 //   arg <index> <name> <host type> <offset> <bytes>     after its kernel (xclbin)
 //   instance <name>                                     after its kernel (ELF)
-//   elf <full 0|1> <platform> <columns>
+//   elf <full 0|1>
 nx_error *nx_xclbin_parse(const void *data, size_t n, nx_xclbin **out);
 nx_error *nx_xclbin_describe(nx_xclbin *x, char **out);
 void nx_xclbin_free(nx_xclbin *x);

@@ -43,8 +43,8 @@ type CaseResult struct {
 	Err     error         // the device or the suite failed
 }
 
-// OK reports whether the result is right, or the refusal is allowed.
-func (r *CaseResult) OK() bool {
+// ok reports whether the result is right, or the refusal is allowed.
+func (r *CaseResult) ok() bool {
 	if r.Refused != nil {
 		return r.Allowed != ""
 	}

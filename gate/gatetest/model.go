@@ -42,9 +42,9 @@ func (r ModelReport) reasons(name string) []gate.Reason {
 	return nil
 }
 
-// Err returns nil if all gates pass, and otherwise an error with the reasons that wraps
+// err returns nil if all gates pass, and otherwise an error with the reasons that wraps
 // [gate.ErrFailed].
-func (r ModelReport) Err() error {
+func (r ModelReport) err() error {
 	return errors.Join(r.Logits.Err(), r.Greedy.Err(), r.Determinism.Err())
 }
 
@@ -114,7 +114,7 @@ func CheckModelAdversaries(ctx context.Context, dev npu.Device, m Model) error {
 func catchByModel(ctx context.Context, dev npu.Device, m Model) ([]caught, error) {
 	honest, err := CheckModel(ctx, dev, m)
 	if err == nil {
-		err = honest.Err()
+		err = honest.err()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("gatetest: the device fails without an adversary: %w", err)

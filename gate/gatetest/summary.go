@@ -84,7 +84,7 @@ func (s Summary) verdict() verdict {
 			} else {
 				v.Refused++
 			}
-		case r.OK():
+		case r.ok():
 			v.Passed++
 		default:
 			v.Failed++

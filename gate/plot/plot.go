@@ -24,8 +24,17 @@ import (
 // ErrEmpty is wrapped by the error for a report that has nothing finite to draw.
 var ErrEmpty = errors.New("nothing finite to draw")
 
-// With returns report with a method WritePNG for [gate.Save] if [WritePNG] can draw it, and otherwise
-// report itself. Its text and JSON are those of report.
+// With returns a report with a method WritePNG for [gate.Save], if this package can draw it, and
+// otherwise the report itself. Text and JSON stay the same. It draws
+//
+//   - a Report as got over want: rounding widens the diagonal, a wrong scale turns it, and a
+//     permutation or stale data is a cloud;
+//   - a Trace as the mean relative L1 of each tap and of its worst position, with a line at the start
+//     of each layer;
+//   - a LogitsReport as the KL divergence by position: one that grows points at the KV cache, the mask
+//     or RoPE.
+//
+// The method's error wraps [ErrEmpty] if nothing in the report is finite.
 func With(report fmt.Stringer) fmt.Stringer {
 	switch report.(type) {
 	case gate.Report, gate.Trace, *gate.Trace, gate.LogitsReport:
@@ -38,19 +47,10 @@ func With(report fmt.Stringer) fmt.Stringer {
 type picture struct{ fmt.Stringer }
 
 func (p picture) MarshalJSON() ([]byte, error) { return json.Marshal(p.Stringer) }
-func (p picture) WritePNG(w io.Writer) error   { return WritePNG(w, p.Stringer) }
+func (p picture) WritePNG(w io.Writer) error   { return writePNG(w, p.Stringer) }
 
-// WritePNG draws a [gate.Report], a [gate.Trace] or a [gate.LogitsReport]:
-//
-//   - a Report as got over want: rounding widens the diagonal, a wrong scale turns it, and a
-//     permutation or stale data is a cloud;
-//   - a Trace as the mean relative L1 of each tap and of its worst position, with a line at the start
-//     of each layer;
-//   - a LogitsReport as the KL divergence by position: one that grows points at the KV cache, the mask
-//     or RoPE.
-//
-// The error wraps [ErrEmpty] if nothing in the report is finite.
-func WritePNG(w io.Writer, report any) error {
+// writePNG draws a report. The error wraps [ErrEmpty] if nothing in it is finite.
+func writePNG(w io.Writer, report any) error {
 	var p *plot.Plot
 	var name string
 	var err error
@@ -68,7 +68,7 @@ func WritePNG(w io.Writer, report any) error {
 		if r == nil {
 			return &gate.InputError{Field: "report", Reason: "the Trace is nil"}
 		}
-		return WritePNG(w, *r)
+		return writePNG(w, *r)
 	case gate.LogitsReport:
 		name = r.Name
 		p, err = logits(r)

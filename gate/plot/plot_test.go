@@ -1,4 +1,4 @@
-package plot_test
+package plot
 
 import (
 	"bytes"
@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/npukit/npukit/gate"
-	"github.com/npukit/npukit/gate/plot"
 )
 
 // check returns a report over a ramp with some noise.
@@ -31,7 +30,7 @@ func check(t *testing.T, n int) gate.Report {
 	return r
 }
 
-func trace(t *testing.T, names ...string) *gate.Trace {
+func traceOf(t *testing.T, names ...string) *gate.Trace {
 	t.Helper()
 	var rec gate.Recording
 	for i, name := range names {
@@ -60,13 +59,13 @@ func TestWritePNG(t *testing.T) {
 	for name, report := range map[string]any{
 		"check":     check(t, 500),
 		"one value": check(t, 1),
-		"trace":     *trace(t, "embed.embed", "layer.0.attn.q", "layer.1.attn.q"),
-		"pointer":   trace(t, "embed.embed", "layer.0.attn.q"),
+		"trace":     *traceOf(t, "embed.embed", "layer.0.attn.q", "layer.1.attn.q"),
+		"pointer":   traceOf(t, "embed.embed", "layer.0.attn.q"),
 		"logits":    gate.LogitsReport{Verdict: gate.Verdict{Name: "l"}, KL: []float64{1e-3, math.NaN(), 0, 2}},
 		"zeros":     gate.LogitsReport{Verdict: gate.Verdict{Name: "l"}, KL: []float64{0, 0}},
 	} {
 		var b bytes.Buffer
-		if err := plot.WritePNG(&b, report); err != nil {
+		if err := writePNG(&b, report); err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
@@ -88,17 +87,17 @@ func TestNothingToDraw(t *testing.T) {
 		gate.Report{}, gate.Trace{}, gate.LogitsReport{}, gate.LogitsReport{KL: []float64{math.NaN(),
 			math.Inf(1)}},
 	} {
-		if err := plot.WritePNG(&b, report); !errors.Is(err, plot.ErrEmpty) {
+		if err := writePNG(&b, report); !errors.Is(err, ErrEmpty) {
 			t.Errorf("%T: error %v, want ErrEmpty", report, err)
 		}
 	}
 	var input *gate.InputError
 	for _, report := range []any{nil, gate.GreedyReport{}, (*gate.Trace)(nil)} {
-		if err := plot.WritePNG(&b, report); !errors.As(err, &input) {
+		if err := writePNG(&b, report); !errors.As(err, &input) {
 			t.Errorf("%T: error %v, want an InputError", report, err)
 		}
 	}
-	if err := plot.WritePNG(nil, gate.Report{}); !errors.As(err, &input) {
+	if err := writePNG(nil, gate.Report{}); !errors.As(err, &input) {
 		t.Errorf("a nil writer: %v", err)
 	}
 	if b.Len() != 0 {
@@ -110,10 +109,10 @@ func TestNothingToDraw(t *testing.T) {
 func TestWith(t *testing.T) {
 	dir := t.TempDir()
 	for name, report := range map[string]fmt.Stringer{
-		"check": check(t, 500), "trace": trace(t, "embed.embed"),
+		"check": check(t, 500), "trace": traceOf(t, "embed.embed"),
 		"greedy": gate.GreedyReport{Verdict: gate.Verdict{Judged: 3}},
 	} {
-		if err := gate.Save(dir, name, plot.With(report)); err != nil {
+		if err := gate.Save(dir, name, With(report)); err != nil {
 			t.Fatal(err)
 		}
 		_, err := os.Stat(filepath.Join(dir, name+".png"))

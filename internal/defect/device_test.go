@@ -100,7 +100,7 @@ func (b *bench) add(ctx context.Context, run string, typ dtype.Type, segments []
 	for _, s := range segments {
 		r.Segments = append(r.Segments, npu.Segment{Rows: s.Rows, Pos: s.Pos})
 	}
-	size := op.Size{Rows: r.Rows(), Picks: r.Picks, Capacity: 64}
+	size := op.Size{Rows: r.Size().Rows, Picks: r.Picks, Capacity: 64}
 	for _, l := range launches {
 		var refs []npu.Ref
 		tap := run + "." + l.name

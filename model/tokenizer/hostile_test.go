@@ -367,8 +367,9 @@ func TestTruncated(t *testing.T) {
 			}
 		}
 		for n := range 300 {
-			if _, err := parseByteLevel(bytes.NewReader(data[:len(data)-n-1])); err == nil || !strings.Contains(err.Error(),
-				"not a tokenizer.json: ") {
+			if _, err := parseByteLevel(bytes.NewReader(data[:len(data)-n-1])); err == nil ||
+				!strings.Contains(err.Error(),
+					"not a tokenizer.json: ") {
 				t.Fatalf("%s: all but %d bytes: %v", name, n+1, err)
 			}
 		}
@@ -381,7 +382,8 @@ func TestTruncated(t *testing.T) {
 			t.Errorf("%s: gzipped: %v", name, err)
 		}
 		for n := 2; n < len(zipped); n += 97 {
-			if _, err := parseByteLevel(bytes.NewReader(zipped[:n])); err == nil || !errors.Is(err, io.ErrUnexpectedEOF) {
+			if _, err := parseByteLevel(bytes.NewReader(zipped[:n])); err == nil ||
+				!errors.Is(err, io.ErrUnexpectedEOF) {
 				t.Fatalf("%s: %d of %d gzipped bytes: %v", name, n, len(zipped), err)
 			}
 		}
