@@ -69,10 +69,12 @@ test-long: ## run all tests under the race detector, fuzz tests for FUZZTIME, de
 	@sh scripts/fuzz.sh $(FUZZTIME)
 	@$(MAKE) --no-print-directory deploy-report
 
-lint: ## check formatting, go vet and staticcheck
+lint: ## check formatting, go vet, staticcheck, the bounds of the structure and the words of comments
 	@files=$$(gofmt -l .); [ -z "$$files" ] || { echo "gofmt -w needed:"; echo "$$files"; exit 1; }
 	$(GO) vet ./...
 	$(GO) run $(STATICCHECK) ./...
+	$(GO) run ./scripts/structure
+	$(GO) run ./scripts/words -check
 	$(GO) vet -tags hftokenizers ./model/tokenizer/...
 	$(GO) run $(STATICCHECK) -tags hftokenizers ./model/tokenizer/...
 	@sh scripts/xrt/lint.sh $(STATICCHECK)

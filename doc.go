@@ -38,7 +38,7 @@
 //   - model opens checkpoints and generates text. Start here.
 //   - model/plan turns a checkpoint's configuration into programs for a device, and estimates them.
 //   - model/checkpoint, model/tokenizer and model/chat read weights, vocabulary and chat template.
-//   - npu is what devices execute: ops merged into programs, buffers, runs.
+//   - npu has the work of devices: ops merged into programs, buffers, runs.
 //   - npu/op and npu/dtype define each op's mathematics and shapes, and the element types.
 //   - npu/cpu is the software device: SIMD kernels in C, or pure Go without cgo.
 //   - npu/xdna2 describes the NPU, npu/sim is a virtual one with its numbers, limits and clock, and

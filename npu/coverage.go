@@ -28,7 +28,7 @@ func newCoverage(p *Program, n int) *coverage {
 	return c
 }
 
-// add records what launch i writes.
+// add records the elements that launch i writes.
 func (c *coverage) add(i int) {
 	l := &c.p.Launches[i]
 	if l.Op == nil {

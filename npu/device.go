@@ -12,7 +12,7 @@ import (
 // Device executes programs. Its methods are safe for concurrent use; concurrent calls of Submit are
 // executed one after the other.
 type Device interface {
-	// Info returns what a planner needs to know. It never changes.
+	// Info returns the properties that a planner needs. They never change.
 	Info() Info
 	// Load prepares a program. An error names the launch that the device cannot execute, and why.
 	Load(ctx context.Context, p *Program) (Executable, error)

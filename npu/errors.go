@@ -12,7 +12,7 @@ var (
 	// ErrClosed is returned by a device, an executable or a buffer that was used after Close.
 	ErrClosed = errors.New("npu: used after Close")
 	// ErrDeviceLost is returned if the device's context is gone and every loaded program with it:
-	// load them again. Buffers keep what they held before the run that failed.
+	// load them again. Buffers keep their content from before the run that failed.
 	ErrDeviceLost = errors.New("npu: device context lost: load the programs again")
 	// ErrTimeout is returned if a run exceeds the driver's time limit. Its outputs are undefined;
 	// the next run may succeed.
@@ -25,7 +25,7 @@ var (
 	ErrMemory = errors.New("npu: out of device memory")
 )
 
-// ProgramError reports what is wrong with a program.
+// ProgramError describes an error in a program.
 type ProgramError struct {
 	Program string
 	Launch  string // "" if the program or an argument itself is wrong

@@ -170,7 +170,7 @@ func (b *bencher) measure(ctx context.Context, m *bench.Bench, tests []bench.Tes
 	return results, m.AwaitTurn("the end")
 }
 
-// setupOf returns what the tests ran on. The peak RSS is that of the tests, so it must be called
+// setupOf returns the setup of the tests. The peak RSS is that of the tests, so it must be called
 // after them.
 func setupOf(m *bench.Bench) bench.Setup {
 	info, ck := m.Device.Info(), m.Model.Checkpoint()

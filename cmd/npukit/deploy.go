@@ -92,7 +92,7 @@ type deployer struct {
 	in   *bufio.Reader // the user's answers
 }
 
-// deployResult is what --json prints.
+// deployResult is the object that --json prints.
 type deployResult struct {
 	Model       string             `json:"model"`
 	Device      string             `json:"device"`

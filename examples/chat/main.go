@@ -3,7 +3,7 @@
 //
 //	go run ./examples/chat ~/.cache/npukit/models/SmolLM2-135M-Instruct-Q4_1.gguf
 //
-// A session keeps what it has computed: each turn passes the whole conversation, and only its new
+// A session keeps its KV cache: each turn passes the whole conversation, and only its new
 // part costs time.
 package main
 

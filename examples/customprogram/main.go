@@ -1,5 +1,5 @@
 // Command customprogram composes a program for the NPU by hand: a norm, a matrix product and a
-// residual in one dispatch. The virtual XDNA 2 first refuses it, with the rule and what would fit.
+// residual in one dispatch. The virtual XDNA 2 first refuses it, with the rule and sizes that fit.
 // After the change it predicts the time and computes the program with the array's number formats.
 //
 //	go run ./examples/customprogram

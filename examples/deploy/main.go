@@ -93,7 +93,7 @@ func deploy(ctx context.Context, out io.Writer, model, workspace string) (err er
 	return err
 }
 
-// gates are what this team asks of a model beside the built-in gates.
+// gates are this team's own requirements of a model.
 func gates() []skill.Gate {
 	return []skill.Gate{{Name: "our-text", Phases: []skill.Phase{skill.FullModel, skill.Finalise}, Check: likelihood}}
 }
@@ -157,7 +157,7 @@ func meanNLL(ids []int32, score func(row func(pos int, logits []float32) error) 
 }
 
 // longChunks proposes to read a prompt in pieces of 1024 rows. It knows no failures, and Run
-// proposes what Changes names.
+// proposes its Changes.
 type longChunks struct{}
 
 func (longChunks) Name() string               { return "our-long-chunks" }

@@ -24,7 +24,7 @@ func Write(path string, data []byte) error {
 	})
 }
 
-// WriteTo replaces the file with what write produces. On an error, write's included, the old file
+// WriteTo replaces the file with the output of write. On an error, write's included, the old file
 // is unchanged.
 func WriteTo(path string, write func(io.Writer) error) error {
 	f, err := createTemp(filepath.Dir(path))

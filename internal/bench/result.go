@@ -31,7 +31,7 @@ type Speed struct {
 	Repetitions   int       `json:"repetitions"`
 }
 
-// Setup is what a test ran on. It is the same for all tests of a model.
+// Setup describes the machine and the model of a test. It is the same for all tests of a model.
 type Setup struct {
 	Device      string  `json:"device"`
 	Kernels     string  `json:"kernels"`

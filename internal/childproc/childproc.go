@@ -1,4 +1,4 @@
-// Package childproc runs commands that must not outlive this process: whatever ends it, kill -9
+// Package childproc runs commands that must not outlive this process, even if it ends by kill -9
 // included, ends them too, with everything that they have started.
 //
 // Commands of others get a process group of their own and, on Unix, a watcher in it: a shell that reads
@@ -30,14 +30,14 @@ func Run(cmd *exec.Cmd) error {
 	}
 	err = cmd.Wait()
 	if errors.Is(err, exec.ErrWaitDelay) {
-		err = nil // what held the output open is killed now
+		err = nil // the processes that held the output open are killed now
 	}
 	return errors.Join(err, g.close())
 }
 
 // ExitWithParent ends this process when in, which the parent keeps open for as long as it lives,
 // comes to its end: it calls stop, and exits if the process has not ended by itself after grace.
-// What is read is ignored.
+// The data is discarded.
 func ExitWithParent(in io.Reader, stop func(), grace time.Duration) {
 	go func() {
 		_, _ = io.Copy(io.Discard, in) // a broken pipe is an end too

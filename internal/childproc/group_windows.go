@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// group is a command's job object. Windows ends what is in it when its last handle is closed, and
+// group is a command's job object. Windows kills its processes when its last handle is closed, and
 // closes the handles of a process that ends, however it ends.
 type group struct {
 	cmd *exec.Cmd

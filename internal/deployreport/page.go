@@ -20,7 +20,7 @@ import (
 // report is the page in the making.
 type report struct{ markdown.Page }
 
-// deployed is what the workspace of a subject says.
+// deployed is a subject with the state of its workspace.
 type deployed struct {
 	subject
 	state *skill.State
@@ -117,7 +117,7 @@ func wallTimes(r *report, done []deployed, missing []string) {
 	}
 }
 
-// verdict is what has come of a deployment.
+// verdict returns the outcome of a deployment.
 func verdict(s *skill.State) string {
 	if status := s.PlanStatus(); status != plan.Draft {
 		return string(status)

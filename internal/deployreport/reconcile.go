@@ -58,7 +58,7 @@ func changes() []change {
 	}
 }
 
-// reconcile sets the steps of Llama-3.2-1B beside what upstream says of its own history.
+// reconcile compares the steps of Llama-3.2-1B with the history that upstream published.
 func reconcile(r *report, w walked) {
 	first, last := w.steps[0], w.last()
 	r.Text("## Compared with the history of the reference\n\nUpstream describes how Llama-3.2-1B became fast " +

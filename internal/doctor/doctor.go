@@ -31,7 +31,7 @@ const (
 type Finding struct {
 	Subject string `json:"subject"`          // e.g. "device node"
 	Status  Status `json:"status"`           // ok, problem or advice
-	Text    string `json:"text"`             // what was found
+	Text    string `json:"text"`             // the finding
 	Advice  string `json:"advice,omitempty"` // how to fix it
 }
 

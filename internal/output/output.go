@@ -1,4 +1,4 @@
-// Package output writes what the command prints: JSON, tables, files, and numbers with units.
+// Package output formats the command's output: JSON, tables, files, and numbers with units.
 package output
 
 import (

@@ -15,8 +15,8 @@ import (
 var started, startedErr = os.Getwd()
 
 // Root returns the repository's root folder: the nearest folder with a go.mod at or above the
-// working directory in which the test began, whatever it has changed to since. The source path that
-// the compiler records would not do, because -trimpath removes it.
+// working directory in which the test began. The source path that the compiler records would not do,
+// because -trimpath removes it.
 func Root() string {
 	if startedErr != nil {
 		panic("testenv: " + startedErr.Error())

@@ -36,7 +36,7 @@ const (
 type Op interface {
 	// Kind returns the op's name, such as "MatMul".
 	Kind() string
-	// Operands returns what a launch binds, in order: inputs, then outputs.
+	// Operands returns the operands that a launch binds, in order: inputs, then outputs.
 	Operands() []Operand
 	// FLOPs returns the number of floating-point operations: two for a multiply-add, and a nominal
 	// number per element for softmax, norms and activations.

@@ -63,7 +63,7 @@ func (e *executable) Close() error {
 //
 // If there is no such artefact, the program is compiled if the device has a [Compiler]. Otherwise the
 // error wraps [ErrNoArtefact], or [ErrMismatch] if the signature differs or cannot be known, and
-// describes what to do.
+// advises how to fix it.
 func (d *Device) Load(ctx context.Context, p *npu.Program) (npu.Executable, error) {
 	if err := d.checkOpen(ctx); err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ import (
 var ErrNoArtefact = errors.New("no artefact for the program")
 
 // ErrMismatch is returned if an artefact has a program's name but is for another one. The error that
-// wraps it has the difference and what to do.
+// wraps it has the difference and advice.
 var ErrMismatch = errors.New("the artefact is for another program")
 
 // find returns the artefact of a program; see [Device.Load].
@@ -89,7 +89,7 @@ func describeArg(p *npu.Program, i int) string {
 }
 
 // matchReach compares the arguments with what the transfers reach. A transfer past the end would
-// overwrite other buffers, so it is an error whatever the manifest states. If it states no sizes, the
+// overwrite other buffers, so it is an error even if the manifest states other sizes. If it states no sizes, the
 // arguments that the launches read or write must be reached to their ends.
 func (a *Artefact) matchReach(p *npu.Program) error {
 	used, err := a.readUsage()

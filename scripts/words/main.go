@@ -3,8 +3,9 @@
 //
 //	go run ./scripts/words              the table for the whole tree
 //	go run ./scripts/words npu model    for some folders
-//	go run ./scripts/words -check       exit 1 if a word is outside twice its range
+//	go run ./scripts/words -check       exit 1 if a checked word is outside twice its range
 //
+// With -check, "use" and "for example" are printed and not judged: a text without them can be plain.
 // The ranges were measured on 350,000 words of comments in the Go standard library, Pebble, gonum
 // and the MCP go-sdk. The table finds habits; it does not judge a sentence.
 package main
@@ -28,20 +29,21 @@ type word struct {
 	name      string
 	spellings []string
 	low, high float64
+	checked   bool // by -check; others are only printed
 }
 
 var words = []word{
-	{"what", []string{"what"}, 0.5, 2.8},
-	{"behind", []string{"behind"}, 0, 1.4},
-	{"beside", []string{"beside"}, 0, 1.4},
-	{"whoever, whatever", []string{"whoever", "whatever"}, 0, 0.5},
-	{"says", []string{"says"}, 0, 2},
-	{"gives", []string{"gives"}, 0, 2},
-	{"lies", []string{"lies"}, 0, 2},
-	{"return(s)", []string{"return", "returns"}, 57, 103},
-	{"if", []string{"if"}, 92, 158},
-	{"use(s)", []string{"use", "uses"}, 47, 71},
-	{"for example, e.g.", []string{"for example", "e.g."}, 5, 13},
+	{"what", []string{"what"}, 0.5, 2.8, true},
+	{"behind", []string{"behind"}, 0, 1.4, true},
+	{"beside", []string{"beside"}, 0, 1.4, true},
+	{"whoever, whatever", []string{"whoever", "whatever"}, 0, 0.5, true},
+	{"says", []string{"says"}, 0, 2, true},
+	{"gives", []string{"gives"}, 0, 2, true},
+	{"lies", []string{"lies"}, 0, 2, true},
+	{"return(s)", []string{"return", "returns"}, 57, 103, true},
+	{"if", []string{"if"}, 92, 158, true},
+	{"use(s)", []string{"use", "uses"}, 47, 71, false},
+	{"for example, e.g.", []string{"for example", "e.g."}, 5, 13, false},
 }
 
 func main() {
@@ -129,7 +131,7 @@ func cComments(src []byte) string {
 
 var wordPattern = regexp.MustCompile(`[A-Za-z]+(?:'[a-z]+)?`)
 
-// table prints the rows and returns how many are outside twice their range.
+// table prints the rows and returns how many of the checked ones are outside twice their range.
 func table(w io.Writer, text string) (outside int) {
 	total := len(wordPattern.FindAllString(text, -1))
 	fmt.Fprintf(w, "%d words of comments; per 10,000:\n", total)
@@ -147,7 +149,9 @@ func table(w io.Writer, text string) (outside int) {
 		note := ""
 		if rate > 2*row.high || rate < row.low/2 {
 			note = "outside twice the range"
-			outside++
+			if row.checked {
+				outside++
+			}
 		}
 		fmt.Fprintf(tw, "  %s\t%d\t%.1f\t%g to %g\t%s\n", row.name, n, rate, row.low, row.high, note)
 	}

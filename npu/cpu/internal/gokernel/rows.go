@@ -9,7 +9,7 @@ import (
 	"github.com/npukit/npukit/npu/dtype"
 )
 
-// Row-wise kernels in Go. Whatever the element types, a row is converted to FP32, processed, and
+// Row-wise kernels in Go. For all element types, a row is converted to FP32, processed, and
 // stored.
 
 // load returns n elements as FP32. FP32 is not copied.
