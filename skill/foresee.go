@@ -96,8 +96,8 @@ func forecasting(c *checkpoint.Config, o Options) (*Deployment, error) {
 	return d, err
 }
 
-// try predicts a change to the recipe, and takes it if it is kept. now is the
-// prediction for the recipe as it is; try returns that for the recipe as it becomes.
+// try predicts a change to the recipe, and takes it if it is kept. now is the prediction for the
+// recipe before; try returns the one for the recipe after.
 func (f *Forecast) try(p Phase, change Change, now Measurement, c *checkpoint.Config) (Measurement, error) {
 	if err := change.check(); err != nil {
 		return now, err

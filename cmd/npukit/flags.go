@@ -86,8 +86,8 @@ func (f *deviceFlags) add(cmd *cobra.Command) {
 		"this build)")
 	flags.StringVar(&f.artefacts, "artefacts", "", "`FOLDER` of programs compiled for the NPU (xdna; default "+
 		"$NPUKIT_ARTEFACTS)")
-	flags.StringVar(&f.compile, "compile", "", "`COMMAND` that compiles programs of which the folder has no "+
-		"matching artefact; see "+
+	flags.StringVar(&f.compile, "compile", "", "`COMMAND` that compiles programs without a matching artefact "+
+		"in the folder; see "+
 		"docs/hardware.md (xdna; default $NPUKIT_COMPILE)")
 	flags.StringVar(&f.log, "log", "warn", "write the NPU's log from `LEVEL` on to standard error: "+
 		strings.Join(logLevels, ", ")+" (xdna)")

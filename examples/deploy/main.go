@@ -47,7 +47,7 @@ func main() {
 // open opens the device of this program, here and in the evaluator's process.
 func open(context.Context, string) (npu.Device, error) { return cpu.Open(nil) }
 
-// patience is how long the phases of a deployment may take before somebody should look at it.
+// patience bounds the time of a deployment's phases.
 const patience = 30 * time.Minute
 
 func deploy(ctx context.Context, out io.Writer, model, workspace string) (err error) {

@@ -17,7 +17,7 @@ const renamesOpenFiles = true
 // On a file system without locks nothing is marked, and [locked] reports everything as in use.
 func lock(f *os.File) { _ = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) }
 
-// locked reports whether somebody holds the lock, or may hold it.
+// locked reports whether a process holds the lock, or may hold it.
 func locked(path string) bool {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

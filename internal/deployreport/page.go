@@ -288,8 +288,7 @@ func foreseen(ctx context.Context, r *report, models []published.Model) error {
 		"no gate fails: the steps of the paper, for prefill and then for decode. All times are predicted; the %d "+
 		"models took %.1f s. A cell has the time with the step, in brackets if the step is not kept, and = if the "+
 		"plan is the same with it. A step is kept if it is faster beyond the clock's error, or no slower and the "+
-		"published "+
-		"form.\n\n",
+		"published form.\n\n",
 		len(all), time.Since(started).Seconds())
 	var steps []string // of both phases
 	for _, s := range all[0].steps[1:] {

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 }
 
 // What is reported is the last measurement of the plan that was decided, and a heading follows an
-// empty line whatever is missing.
+// empty line even if parts are missing.
 func TestReportedFigures(t *testing.T) {
 	s := &skill.State{Plan: "kept", Phases: make([]skill.PhaseState, len(skill.Phases()))}
 	measured := `[{"value":{"plan_sha256":"first","ttft_s":3,"tokens_per_s":1}},

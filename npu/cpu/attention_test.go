@@ -63,8 +63,8 @@ func attentionProgram(heads, kvHeads, hd int, act, kv dtype.Type) *npu.Program {
 	return p
 }
 
-// eager has attention made as it is for results of BF16 whatever they are: results of FP32 show
-// errors that BF16 would hide.
+// eager makes attention for every type of result as it is made for BF16. FP32 results show errors
+// that BF16 would hide.
 type eager struct{ engine }
 
 func (e eager) AttentionTable(k, v, _ int32, hd int64) int32 {
@@ -89,9 +89,8 @@ func TestCachedAttentionEqualsReference(t *testing.T) {
 		{6, 2, 96, []seg{{4500, 1}, {4200, 3}}},
 		{2, 1, 256, []seg{{100, 20}}},
 		{15, 1, 80, []seg{{0, 100}, {1000, 1}}},
-		// Several blocks of positions, none of which the cut of rows or queries meets, poison
-		// behind an odd number of them, and more heads to a key-value head than a
-		// chunk has queries.
+		// Several blocks of positions, cut by neither rows nor queries, poison after an odd number
+		// of them, and more heads to a key-value head than a chunk has queries.
 		{9, 3, 64, []seg{{3, 1}, {250, 37}}},
 		{4, 1, 256, []seg{{120, 30}, {7, 1}, {0, 21}}},
 		{200, 1, 32, []seg{{140, 2}}},

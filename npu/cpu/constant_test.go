@@ -90,7 +90,7 @@ func TestConstExpandsBlocks(t *testing.T) {
 		const rows, cols = 301, 512
 		data := make([]byte, typ.Bytes(rows*cols))
 		for i := range data {
-			data[i] = byte(rng.IntN(60)) // scales stay finite whatever bytes they are made of
+			data[i] = byte(rng.IntN(60)) // scales stay finite for all bytes
 		}
 		from := tensors{"w": {Type: typ, Shape: []int{rows, cols}, Data: data}}
 		d := open(t, &Options{Threads: 2})
@@ -155,7 +155,7 @@ func (p panics) Tensor(name string) (npu.Tensor, error) {
 	return p.tensors.Tensor(name)
 }
 
-// A source that panics where somebody recovers, as servers do, keeps nobody waiting for its weight:
+// A source that panics, and is recovered as in a server, blocks no other user of its weight:
 // who comes next is told so, or makes it.
 func TestConstOfASourceThatPanics(t *testing.T) {
 	d := open(t, &Options{Threads: 1})

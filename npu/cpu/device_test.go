@@ -370,8 +370,8 @@ func TestEnvironmentNamesTheKernelsThatRun(t *testing.T) {
 	}
 }
 
-// With a quota of one core there is one thread, whatever the machine has and whatever main has made
-// of GOMAXPROCS for goroutines beside it.
+// With a quota of one core there is one thread on any machine, even if main has raised GOMAXPROCS for
+// other goroutines.
 func TestDefaultThreadsObeyGOMAXPROCS(t *testing.T) {
 	const child = "NPUKIT_TEST_THREADS"
 	if os.Getenv(child) == "" {

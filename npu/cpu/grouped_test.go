@@ -84,7 +84,7 @@ func enginesOfEachKind(t testing.TB) (list []*Device) {
 }
 
 // Weights are grouped in Go block by block, and in C all rows of a group at once: both must give
-// the same bytes, whatever the blocks hold.
+// the same bytes, for all contents of the blocks.
 func TestEnginesGroupAlike(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	devices := enginesOfEachKind(t)
@@ -123,7 +123,7 @@ func TestEnginesGroupAlike(t *testing.T) {
 	}
 }
 
-// Rows must be there in full, whatever a caller says about them.
+// Rows must be complete even if a caller states otherwise.
 func TestRegroupRefusesShortRows(t *testing.T) {
 	for _, d := range enginesOfEachKind(t) {
 		w, err := newGrouped(new(weightStore), dtype.Q8_0, 17, 64)

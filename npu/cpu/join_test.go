@@ -51,7 +51,7 @@ func waysOn(n int) []goesOn {
 
 // runProduct runs a program with arguments "x", "w" (given), "other" and "y", and gives y's bytes
 // and whether the launches "product" and "next" were one
-// command. With open somebody looks at the product's own result, "result".
+// command. With open the product's own result is read, "result".
 func runProduct(t *testing.T, d *Device, p *npu.Program, w npu.Buffer, rows int, open bool) (y []byte, joined bool) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(21, uint64(rows)))

@@ -238,7 +238,7 @@ func TestQuantizedWeightsAreBF16WhereNoKernelReadsBlocks(t *testing.T) {
 	}
 }
 
-// To whoever looks at it, a quantised weight is BF16, however it is kept.
+// Readers see a quantized weight as BF16 in every representation.
 func TestBytesOfAQuantizedWeightAreBF16(t *testing.T) {
 	d := open(t, &Options{Threads: 1, Kernels: "go"})
 	w, values := quantizedWeight(t, d, rand.New(rand.NewPCG(1, 2)), dtype.Q4_K, 3, 512)

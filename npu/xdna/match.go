@@ -88,9 +88,9 @@ func describeArg(p *npu.Program, i int) string {
 		op.ShapeString(arg.Shape), argBytes(arg))
 }
 
-// matchReach compares the arguments with what the transfers reach. A transfer past the end would
-// overwrite other buffers, so it is an error even if the manifest states other sizes. If it states no sizes, the
-// arguments that the launches read or write must be reached to their ends.
+// matchReach compares the arguments with the reach of the transfers. A transfer past the end would
+// overwrite other buffers, so it is an error even if the manifest states other sizes. If it states
+// none, the transfers must reach the ends of the views that the launches use.
 func (a *Artefact) matchReach(p *npu.Program) error {
 	used, err := a.readUsage()
 	if err != nil {
@@ -125,9 +125,8 @@ func (a *Artefact) matchReach(p *npu.Program) error {
 		}
 		if need := usedBytes(p, i); arg.Kind != npu.Scratch && reach < need {
 			return fmt.Errorf("its transfers reach byte %d of argument %d, and the launches use %d; %s: compile it "+
-				"for "+
-				"this model and sequence length. If it is, add \"arguments\", the bytes of each, to its entry in %s",
-				reach, i, need, describeArg(p, i), manifestName)
+				"for this model and sequence length. If it is, add \"arguments\", the bytes of each, to its entry "+
+				"in %s", reach, i, need, describeArg(p, i), manifestName)
 		}
 	}
 	return nil
@@ -234,8 +233,7 @@ func (a *Artefact) matchMapping(p *npu.Program) error {
 		} {
 			if !f.equal {
 				return fmt.Errorf("its launch %q has the %s %v, program %s has %v: compile it with the plan's "+
-					"mapping, "+
-					"or plan with this one", l.Name, f.name, f.have, p.Name, f.want)
+					"mapping, or plan with this one", l.Name, f.name, f.have, p.Name, f.want)
 			}
 		}
 	}

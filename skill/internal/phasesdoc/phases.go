@@ -10,6 +10,7 @@ import (
 	"github.com/npukit/npukit/skill/internal/gates"
 	"github.com/npukit/npukit/skill/internal/journal"
 	"github.com/npukit/npukit/skill/internal/report"
+	"github.com/npukit/npukit/skill/internal/timing"
 	"github.com/npukit/npukit/skill/manual"
 )
 
@@ -95,10 +96,8 @@ greedy, determinism). Correlation alone passes nothing: an output twice too larg
 		}
 	}
 	p.Linef("\nA change to the plan is kept if it is faster by more than %.2g %% of a predicted time, the "+
-		"clock's held-out error. A change to the published form is kept if it is not slower beyond that, and no "+
-		"change "+
-		"may slow the other phase. %s",
-		100*set.Gain, report.TurnsMarkdown(set.Spread))
+		"clock's held-out error. A change to the published form is kept if it costs nothing, at most %.2g %%, and no "+
+		"change may slow the other phase. %s", 100*set.Gain, 100*timing.Costless, report.TurnsMarkdown(set.Spread))
 	p.Linef("\n%s", evaluate.FiguresMarkdown())
 	p.Linef("\n## Skills\n")
 	for _, s := range manual.All() {

@@ -11,9 +11,9 @@ import (
 // ClockError is the smallest predicted difference that counts: the clock's held-out median error.
 const ClockError = xdna2.HeldOutError
 
-// costless is the largest predicted loss of a change that costs nothing. Two predictions of one clock
+// Costless is the largest predicted loss of a change that costs nothing. Two predictions of one clock
 // share its error, so a loss is believed at once; only a gain must exceed the error.
-const costless = 0.001
+const Costless = 0.001
 
 // Median sorts list and returns its middle and its spread, which is half the distance of the
 // quartiles over the median.
@@ -57,11 +57,11 @@ func PredictedFaster(a *journal.Attempt, p journal.Phase) (bool, string) {
 		return false, "cannot compare: a time is not predicted, or the prompts have different lengths"
 	}
 	gain, why := predicted(p, *a.Before, *a.After)
-	if o := other(p); Gain(o, *a.Before, *a.After) < -costless {
+	if o := other(p); Gain(o, *a.Before, *a.After) < -Costless {
 		_, slower := predicted(o, *a.Before, *a.After)
 		return false, why + ", but it slows the other phase: " + slower
 	}
-	return decide(a, gain, ClockError, costless, why)
+	return decide(a, gain, ClockError, Costless, why)
 }
 
 // decide keeps a gain beyond noise. It keeps a change to the published form if the loss is within the
