@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -47,15 +46,15 @@ with a second plan: the changes, and their predicted effect.`,
 			if err != nil {
 				return err
 			}
-			for _, out := range [][2]string{{"trace", trace}, {"plot", picture}, {"plan-out", planOut}} {
+			for _, out := range [][2]string{{"trace", trace}, {"plot", picture}} {
 				if out[1] != "" {
 					if err := output.CanWrite(out[1]); err != nil {
 						return fmt.Errorf("--%s: %w", out[0], err)
 					}
 				}
 			}
-			if cmd.Flags().Changed("seq") && length < 2 {
-				return usagef("--seq is %d, want 2 or more tokens", length)
+			if err := checkPlanFlags(cmd, length, planOut); err != nil {
+				return err
 			}
 			c, err := configOf(args[0])
 			if err != nil {
@@ -75,14 +74,8 @@ with a second plan: the changes, and their predicted effect.`,
 					return err
 				}
 			}
-			if planOut != "" {
-				data, err := json.MarshalIndent(p, "", " ")
-				if err == nil {
-					err = output.File(planOut, data)
-				}
-				if err != nil {
-					return fmt.Errorf("writing the plan: %w", err)
-				}
+			if err := writePlan(planOut, p); err != nil {
+				return err
 			}
 			if trace != "" {
 				var b bytes.Buffer

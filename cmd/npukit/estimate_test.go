@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -202,7 +203,7 @@ func TestPlan(t *testing.T) {
 	}
 	var got, names []string
 	for _, p := range r.Programs {
-		got = append(got, p.Name+" "+p.Instance)
+		got = append(got, p.Program.Name+" "+cmp.Or(p.Program.Instance, p.Program.Name))
 	}
 	for _, p := range want {
 		names = append(names, p.Name+" "+p.Instance)
@@ -212,8 +213,8 @@ func TestPlan(t *testing.T) {
 	if !slices.Equal(got, names) {
 		t.Errorf("programs %q, published are %q", got, names)
 	}
-	if p := r.Programs[0]; p.Name != "rms_gemms_rope" || p.Prefill != 16 || p.Decode != 0 || p.Time < 1e3 ||
-		p.Arguments[0].Bytes != 2048*2048*2 || p.Launches[1].Mapping.Variant != "fused-cast" {
+	if p := r.Programs[0]; p.Program.Name != "rms_gemms_rope" || p.Prefill != 16 || p.Decode != 0 || p.Time < 1e3 ||
+		published.Args(p.Program) != want[0].Args || p.Program.Launches[1].Mapping.Variant != "fused-cast" {
 		t.Errorf("the first program is %+v", p)
 	}
 	if !r.Predicted || r.TTFT <= 0 || len(r.Steps) != 22 {

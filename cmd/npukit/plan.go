@@ -36,13 +36,8 @@ A deployment may arrive elsewhere: it measures where it can, and a change can fa
   npukit plan config.json --naive --plan-out naive.json`,
 		Args: arguments("MODEL"),
 		RunE: a.action(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-			if planOut != "" {
-				if err := output.CanWrite(planOut); err != nil {
-					return fmt.Errorf("--plan-out: %w", err)
-				}
-			}
-			if cmd.Flags().Changed("seq") && length < 2 {
-				return usagef("--seq is %d, want 2 or more tokens", length)
+			if err := checkPlanFlags(cmd, length, planOut); err != nil {
+				return err
 			}
 			c, err := configOf(args[0])
 			if err != nil {
@@ -52,14 +47,8 @@ A deployment may arrive elsewhere: it measures where it can, and a change can fa
 			if err != nil {
 				return err
 			}
-			if planOut != "" {
-				data, err := json.MarshalIndent(p, "", " ")
-				if err == nil {
-					err = output.File(planOut, data)
-				}
-				if err != nil {
-					return fmt.Errorf("writing the plan: %w", err)
-				}
+			if err := writePlan(planOut, p); err != nil {
+				return err
 			}
 			if asJSON {
 				return output.JSON(a.out, r)
@@ -76,6 +65,34 @@ A deployment may arrive elsewhere: it measures where it can, and a change can fa
 	return cmd
 }
 
+// checkPlanFlags returns an error if --seq or --plan-out cannot be.
+func checkPlanFlags(cmd *cobra.Command, length int, planOut string) error {
+	if planOut != "" {
+		if err := output.CanWrite(planOut); err != nil {
+			return fmt.Errorf("--plan-out: %w", err)
+		}
+	}
+	if cmd.Flags().Changed("seq") && length < 2 {
+		return usagef("--seq is %d, want 2 or more tokens", length)
+	}
+	return nil
+}
+
+// writePlan writes a plan to the file of --plan-out, if there is one.
+func writePlan(file string, p *plan.Plan) error {
+	if file == "" {
+		return nil
+	}
+	data, err := json.MarshalIndent(p, "", " ")
+	if err == nil {
+		err = output.File(file, data)
+	}
+	if err != nil {
+		return fmt.Errorf("writing the plan: %w", err)
+	}
+	return nil
+}
+
 // planReport is the object that --json prints.
 type planReport struct {
 	Model        string           `json:"model"`
@@ -88,29 +105,12 @@ type planReport struct {
 	Programs     []plannedProgram `json:"programs"`        // that run on the array, in order of first dispatch
 }
 
-// plannedProgram is a program with its predicted time on the array.
+// plannedProgram is a program with its dispatches and its predicted time on the array.
 type plannedProgram struct {
-	Name      string            `json:"name"`
-	Instance  string            `json:"instance"`
-	Prefill   int               `json:"prefill_runs"` // dispatches of a prompt
-	Decode    int               `json:"decode_runs"`  // dispatches of a token
-	Time      float64           `json:"time_us"`      // of a run
-	Arguments []plannedArgument `json:"arguments"`
-	Launches  []plannedLaunch   `json:"launches"`
-}
-
-type plannedArgument struct {
-	Name  string `json:"name"`
-	Kind  string `json:"kind"`
-	Type  string `json:"type"`
-	Shape []int  `json:"shape"`
-	Bytes int    `json:"bytes"`
-}
-
-type plannedLaunch struct {
-	Name    string      `json:"name"`
-	Op      string      `json:"op"`
-	Mapping npu.Mapping `json:"mapping"`
+	Prefill int          `json:"prefill_runs"` // dispatches of a prompt
+	Decode  int          `json:"decode_runs"`  // dispatches of a token
+	Time    float64      `json:"time_us"`      // of a run
+	Program *npu.Program `json:"program"`      // as in program.json of a compile command
 }
 
 // planned returns the plan that a deployment arrives at, or the naive one, and its description.
@@ -140,13 +140,13 @@ func planned(ctx context.Context, c *checkpoint.Config, length int, naive bool) 
 				continue
 			}
 			q := p.Program(s.Program)
-			i := slices.IndexFunc(r.Programs, func(have plannedProgram) bool { return have.Name == q.Name })
+			i := slices.IndexFunc(r.Programs, func(have plannedProgram) bool { return have.Program == q })
 			if i < 0 {
-				described, err := describeProgram(q, clock)
+				cost, err := clock.Program(q, op.Size{})
 				if err != nil {
 					return nil, nil, err
 				}
-				i, r.Programs = len(r.Programs), append(r.Programs, described)
+				i, r.Programs = len(r.Programs), append(r.Programs, plannedProgram{Time: cost.Run, Program: q})
 			}
 			if pass.prefill {
 				r.Programs[i].Prefill++
@@ -156,26 +156,6 @@ func planned(ctx context.Context, c *checkpoint.Config, length int, naive bool) 
 		}
 	}
 	return r, p, nil
-}
-
-// describeProgram returns a program with its predicted time.
-func describeProgram(q *npu.Program, clock *xdna2.Clock) (plannedProgram, error) {
-	cost, err := clock.Program(q, op.Size{})
-	if err != nil {
-		return plannedProgram{}, err
-	}
-	out := plannedProgram{Name: q.Name, Instance: q.Instance, Time: cost.Run}
-	if out.Instance == "" {
-		out.Instance = q.Name
-	}
-	for _, a := range q.Args {
-		out.Arguments = append(out.Arguments, plannedArgument{a.Name, a.Kind.String(), a.Type.String(), a.Shape,
-			a.Type.Bytes((op.Size{}).Elements(a.Shape))})
-	}
-	for _, l := range q.Launches {
-		out.Launches = append(out.Launches, plannedLaunch{l.Name, l.Op.Kind(), l.Mapping})
-	}
-	return out, nil
 }
 
 // printPlan prints the programs, each with its launches.
@@ -194,26 +174,26 @@ func printPlan(w io.Writer, r *planReport) error {
 		return err
 	}
 	for _, p := range r.Programs {
-		if _, err := fmt.Fprintf(w, "\n%s: %s each, %d in a prompt, %d in a token\n", p.Name,
+		if _, err := fmt.Fprintf(w, "\n%s: %s each, %d in a prompt, %d in a token\n", p.Program.Name,
 			output.Time(p.Time/1e6), p.Prefill, p.Decode); err != nil {
 			return err
 		}
 		rows := [][]string{{"ARGUMENT", "KIND", "TYPE", "SHAPE", "SIZE"}}
-		for i, a := range p.Arguments {
-			rows = append(rows, []string{fmt.Sprintf("%d %s", i, a.Name), a.Kind, a.Type, op.ShapeString(a.Shape),
-				output.Size(float64(a.Bytes))})
+		for i, a := range p.Program.Args {
+			rows = append(rows, []string{fmt.Sprintf("%d %s", i, a.Name), a.Kind.String(), a.Type.String(),
+				op.ShapeString(a.Shape), output.Size(float64(a.Type.Bytes((op.Size{}).Elements(a.Shape))))})
 		}
 		if err := output.Table(w, "  ", rows); err != nil {
 			return err
 		}
 		rows = [][]string{{"LAUNCH", "OP", "KERNEL", "TILE", "HERD"}}
-		for _, l := range p.Launches {
+		for _, l := range p.Program.Launches {
 			m := l.Mapping
 			kernel := strings.TrimSpace(m.Variant + " " + m.Layout)
 			if m.Fused != "" {
 				kernel = strings.TrimSpace(kernel + " in " + m.Fused)
 			}
-			rows = append(rows, []string{l.Name, l.Op, kernel, numbers(m.Tile), numbers(m.Herd)})
+			rows = append(rows, []string{l.Name, l.Op.Kind(), kernel, numbers(m.Tile), numbers(m.Herd)})
 		}
 		if err := output.Table(w, "  ", rows); err != nil {
 			return err

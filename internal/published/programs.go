@@ -1,6 +1,7 @@
 package published
 
 import (
+	"cmp"
 	_ "embed" // the argument lists
 	"encoding/json"
 	"fmt"
@@ -78,10 +79,7 @@ func Differences(phase string, want []Program, got []*npu.Program) (list []strin
 		}
 		p := got[0]
 		got = got[1:]
-		instance := p.Instance
-		if instance == "" {
-			instance = p.Name
-		}
+		instance := cmp.Or(p.Instance, p.Name)
 		if p.Name != w.Name || instance != w.Instance {
 			list = append(list, fmt.Sprintf("%s: program %s (%s), want %s (%s)", phase, p.Name, instance, w.Name,
 				w.Instance))
