@@ -60,10 +60,12 @@ func TestRunCheck(t *testing.T) {
 		"segment 0 needs 6 positions, its buffer holds 5":       func(r *Run) { r.Segments[0].Pos = 4 },
 		"at position 9223372036854775807":                       func(r *Run) { r.Segments[0].Pos = 1<<63 - 1 },
 		"no buffer in segment 1":                                func(r *Run) { r.Segments[1].State = nil },
-		"segment 0 has 2":                                       func(r *Run) { r.Segments[0].State = append(r.Segments[0].State, plain(8)) },
-		"the run has 0 rows":                                    func(r *Run) { r.Segments = nil },
-		": -1 picks":                                            func(r *Run) { r.Picks = -1 },
-		"and 0 picks":                                           func(r *Run) { r.Picks = 0 },
+		"segment 0 has 2": func(r *Run) {
+			r.Segments[0].State = append(r.Segments[0].State, plain(8))
+		},
+		"the run has 0 rows": func(r *Run) { r.Segments = nil },
+		": -1 picks":         func(r *Run) { r.Picks = -1 },
+		"and 0 picks":        func(r *Run) { r.Picks = 0 },
 	} {
 		r := good()
 		spoil(&r)

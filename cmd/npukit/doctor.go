@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -35,7 +36,7 @@ the NPU. It exits with 1 if it finds a problem.`,
 			}
 			r := doctor.Examine(&doctor.Options{Artefacts: artefacts, Root: root})
 			if smoke {
-				r.Findings = append(r.Findings, smokeTest(ctx, artefacts)...)
+				r.Findings = append(r.Findings, smokeTest(ctx, artefacts, (&deviceFlags{err: a.err}).logger())...)
 			}
 			if err := a.printDiagnosis(r, asJSON); err != nil {
 				return err
@@ -83,7 +84,7 @@ func (a *app) printDiagnosis(r *doctor.Report, asJSON bool) error {
 const smokeBytes = 64 << 20
 
 // smokeTest opens the NPU and performs the operations that models need.
-func smokeTest(ctx context.Context, artefacts string) (list []doctor.Finding) {
+func smokeTest(ctx context.Context, artefacts string, log *slog.Logger) (list []doctor.Finding) {
 	const subject = "smoke test"
 	add := func(err error, format string, args ...any) {
 		f := doctor.Finding{Subject: subject, Status: doctor.OK, Text: fmt.Sprintf(format, args...)}
@@ -92,7 +93,7 @@ func smokeTest(ctx context.Context, artefacts string) (list []doctor.Finding) {
 		}
 		list = append(list, f)
 	}
-	dev, err := xdna.Open(ctx, &xdna.Options{Artefacts: artefacts})
+	dev, err := xdna.Open(ctx, &xdna.Options{Artefacts: artefacts, Log: log})
 	if err != nil {
 		add(err, "")
 		return list
